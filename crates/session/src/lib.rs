@@ -278,11 +278,13 @@ pub enum Reason {
     InferenceWrong,
     /// A unit was asked for too often, so the peer is asked instead.
     AskedTooOften,
+    /// Too many writes waited for the store, so this one was dropped.
+    StoreBusy,
 }
 
 impl Reason {
     /// All, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::AssemblyFull,
         Self::BlockUnasked,
         Self::BlockOutOfRange,
@@ -292,6 +294,7 @@ impl Reason {
         Self::MetadataRefused,
         Self::InferenceWrong,
         Self::AskedTooOften,
+        Self::StoreBusy,
     ];
 
     /// Stable name, for metrics and logs.
@@ -306,6 +309,7 @@ impl Reason {
             Self::MetadataRefused => "metadata_refused",
             Self::InferenceWrong => "inference_wrong",
             Self::AskedTooOften => "asked_too_often",
+            Self::StoreBusy => "store_busy",
         }
     }
 }

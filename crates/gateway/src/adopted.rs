@@ -1,0 +1,205 @@
+//! Mode `adopt`: flows the kernel side hands over become sessions.
+//!
+//! One thread waits for the kernel and builds the sockets; each flow then runs
+//! as a task. The thread ends when the gateway does.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use weir_identify::{Action, App, Pack, Speaker};
+use weir_linux::{
+    Adopted, Adopter, KernelSignature, Options as KernelOptions, Speaker as KernelSpeaker,
+    StartError,
+};
+use weir_session::Leg;
+
+use crate::driver::Prelude;
+use crate::flows::{Ends, Mode};
+use crate::options::AdoptOptions;
+use crate::sessions::{NewFlow, Sessions};
+use crate::state::AdoptStatus;
+use crate::supervise;
+
+/// How long the thread waits for the kernel before it looks whether to stop.
+const POLL: Duration = Duration::from_millis(200);
+
+/// Mode `adopt`, running.
+#[derive(Debug)]
+pub(crate) struct Adoption {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    adopter: Adopter,
+    apps: Vec<App>,
+    stop: AtomicBool,
+    sessions: Arc<Sessions>,
+    runtime: Handle,
+}
+
+impl Adoption {
+    /// Loads and attaches the kernel side and starts the thread.
+    ///
+    /// # Errors
+    /// Says what the kernel, the rights or the interfaces lack.
+    pub(crate) fn start(
+        options: &AdoptOptions,
+        pack: &Pack,
+        sessions: Arc<Sessions>,
+        runtime: Handle,
+    ) -> Result<Self, StartError> {
+        let kernel_options = KernelOptions {
+            inside: options.inside.clone(),
+            outside: options.outside.clone(),
+            mark: options.mark,
+            table: options.table,
+            rule_pref: options.rule_pref,
+            flows_max: options.flows_max,
+            adopted_max: options.adopted_max,
+        };
+        let adopter = Adopter::start(&kernel_options, &kernel_signatures(pack))?;
+        let shared = Arc::new(Shared {
+            adopter,
+            apps: pack.signatures().iter().map(|signature| signature.app).collect(),
+            stop: AtomicBool::new(false),
+            sessions,
+            runtime,
+        });
+        let worker = Arc::clone(&shared);
+        let counters = Arc::clone(&shared);
+        shared.sessions.metrics.adopt.set_kernel_source(move || counters.reasons());
+        let thread = std::thread::Builder::new()
+            .name("adopt".to_owned())
+            .spawn(move || worker.run())
+            .expect("a process that has just started can start a thread");
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Flows of `app` the kernel recognised.
+    pub(crate) fn seen(&self, app: App) -> u64 {
+        let counters = self.shared.adopter.counters();
+        let apps = self.shared.apps.iter().zip(counters.apps);
+        apps.filter(|(of, _)| **of == app).map(|(_, count)| count).sum()
+    }
+
+    /// For the admin API.
+    pub(crate) fn status(&self) -> AdoptStatus {
+        let adopt = &self.shared.sessions.metrics.adopt;
+        let (adopted, given_back) = adopt.flow_counts();
+        let (p50, p99) = adopt.held_percentiles();
+        let micros = |held: Duration| held.as_secs_f64() * 1e6;
+        AdoptStatus {
+            adopted,
+            given_back,
+            held_p50_us: micros(p50),
+            held_p99_us: micros(p99),
+            reasons: self.shared.reasons(),
+        }
+    }
+}
+
+impl Drop for Adoption {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("adopt_thread_panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn run(self: &Arc<Self>) {
+        while !self.stop.load(Ordering::Relaxed) {
+            match self.adopter.next(POLL) {
+                Ok(Some(adopted)) => self.begin(adopted),
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%error, "adoption_failed"),
+            }
+        }
+    }
+
+    fn reasons(&self) -> BTreeMap<String, u64> {
+        let reasons = self.adopter.counters().reasons.into_iter();
+        reasons.map(|(name, count)| (name.to_owned(), count)).collect()
+    }
+
+    fn begin(self: &Arc<Self>, adopted: Adopted) {
+        self.sessions.metrics.adopt.flow_adopted(adopted.held);
+        let Some(app) = self.apps.get(usize::from(adopted.app)).copied() else {
+            // A table of another pack: impossible as long as packs are set once.
+            tracing::error!(app = adopted.app, "adopted_unknown_signature");
+            return;
+        };
+        let sessions = Arc::clone(&self.sessions);
+        let metrics = Arc::clone(&sessions.metrics);
+        let _context = self.runtime.enter();
+        supervise::spawn(&metrics, "flow", async move {
+            if let Some(flow) = new_flow(app, adopted) {
+                sessions.run(flow).await;
+            }
+        });
+    }
+}
+
+fn new_flow(app: App, adopted: Adopted) -> Option<NewFlow> {
+    let Adopted { inside, outside, client, server, dialer_is_inside, prefix, guard, .. } = adopted;
+    let legs = [inside, outside].map(|fd| TcpStream::from_std(StdTcpStream::from(fd)));
+    let [Ok(inside), Ok(outside)] = legs else {
+        tracing::warn!("adopted_socket_refused_by_reactor");
+        return None;
+    };
+    let dialer = if dialer_is_inside { Leg::Inside } else { Leg::Outside };
+    let prelude = (!prefix.is_empty()).then(|| Prelude {
+        from: dialer,
+        bytes: Bytes::from(prefix),
+        delivered: true,
+    });
+    let ends = Ends { client: canonical(client), peer: canonical(server), dialer };
+    let mode = Mode::Adopt;
+    Some(NewFlow { app, mode, ends, inside, outside, prelude, kernel: Some(guard) })
+}
+
+fn canonical(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
+}
+
+fn kernel_signatures(pack: &Pack) -> Vec<KernelSignature> {
+    let signatures = pack.signatures().iter().enumerate();
+    let kernel = signatures.map(|(index, signature)| KernelSignature {
+        offset: u8::try_from(signature.pattern.offset()).expect("patterns end within 64 bytes"),
+        value: signature.pattern.value().to_vec(),
+        mask: signature.pattern.mask().to_vec(),
+        from: match signature.from {
+            Some(Speaker::Dialer) => KernelSpeaker::Dialer,
+            Some(Speaker::Listener) => KernelSpeaker::Listener,
+            None => KernelSpeaker::Either,
+        },
+        app: u16::try_from(index).expect("packs have at most 32 signatures"),
+        adopt: signature.action == Action::Adopt,
+    });
+    kernel.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_gets_the_pack_in_order() {
+        let kernel = kernel_signatures(&Pack::builtin());
+        assert_eq!(kernel[0].value, b"\x13BitTorrent protocol");
+        assert!(kernel[0].adopt && kernel[0].from == KernelSpeaker::Dialer);
+        assert!(kernel.iter().enumerate().all(|(i, s)| usize::from(s.app) == i));
+    }
+}

@@ -1,0 +1,24 @@
+//! `weir run`: listeners, one driver per machine, admin API, metrics, wiring.
+//!
+//! The gateway is the shell around the machines of the pure crates: it gives
+//! them bytes, time and the store's answers. It holds no protocol logic.
+
+#![forbid(unsafe_code)]
+
+pub mod admin;
+mod adopted;
+mod clock;
+mod driver;
+mod explicit;
+mod flows;
+mod gateway;
+pub mod metrics;
+mod options;
+mod sessions;
+pub mod state;
+mod storage;
+mod supervise;
+
+pub use explicit::{Credentials, ExplicitOptions, Network, ParseNetworkError};
+pub use gateway::{Gateway, RunError, run};
+pub use options::{AdoptOptions, BitTorrentOptions, Listening, Options, StoreOptions};

@@ -1,0 +1,73 @@
+//! What the gateway is told, parsed already: no text, no defaults with a
+//! hidden meaning. The binary resolves its configuration file into this.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::admin::AdminOptions;
+use crate::explicit::ExplicitOptions;
+
+/// Everything `weir run` needs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Mode `adopt`; `None` to leave routed traffic alone.
+    pub adopt: Option<AdoptOptions>,
+    /// The explicit proxy; `None` for none.
+    pub explicit: Option<ExplicitOptions>,
+    /// Admin API and dashboard; `None` for none.
+    pub admin: Option<AdminOptions>,
+    /// The store; `None` to cache nothing.
+    pub store: Option<StoreOptions>,
+    /// BitTorrent.
+    pub bittorrent: BitTorrentOptions,
+    /// Whole addresses in logs and the API instead of prefixes.
+    pub show_addresses: bool,
+}
+
+/// Mode `adopt`.
+#[derive(Clone, Debug)]
+pub struct AdoptOptions {
+    /// Interfaces towards the access network; at least one.
+    pub inside: Vec<String>,
+    /// Interfaces towards the expensive link; at least one.
+    pub outside: Vec<String>,
+    /// The packet mark's one bit that means local delivery.
+    pub mark: u32,
+    /// Routing table of the local delivery route.
+    pub table: u32,
+    /// Preference of the rule that leads to it.
+    pub rule_pref: u32,
+    /// Flows remembered while they are watched; 200 bytes each.
+    pub flows_max: u32,
+    /// Flows adopted at once; beyond, flows pass.
+    pub adopted_max: u32,
+}
+
+/// The store.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Its directory, made when missing.
+    pub dir: PathBuf,
+    /// Its size.
+    pub capacity_bytes: u64,
+}
+
+/// BitTorrent.
+#[derive(Clone, Debug)]
+pub struct BitTorrentOptions {
+    /// Whether its flows are taken at all.
+    pub enabled: bool,
+    /// Whether requests from outside are answered from the store too.
+    pub answer_outside: bool,
+    /// Bytes of incomplete pieces held in memory, all contents together.
+    pub assembly_bytes_max: usize,
+}
+
+/// Addresses the gateway turned out to listen on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Listening {
+    /// Of the explicit proxy.
+    pub explicit: Option<SocketAddr>,
+    /// Of the admin API.
+    pub admin: Option<SocketAddr>,
+}
