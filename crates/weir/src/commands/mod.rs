@@ -1,0 +1,9 @@
+//! One file a verb.
+
+pub(crate) mod cache;
+pub(crate) mod check;
+pub(crate) mod config;
+pub(crate) mod infer;
+pub(crate) mod run;
+pub(crate) mod status;
+mod text;

@@ -1,0 +1,88 @@
+//! `weir run`.
+
+use std::io::Write;
+
+use tokio::signal::unix::{SignalKind, signal};
+use weir_gateway::{Gateway, RunError};
+use weir_linux::StartError;
+
+use crate::cli::RunArgs;
+use crate::config;
+use crate::exit::{Code, Failure, Outcome};
+use crate::logs;
+
+pub(crate) fn run(args: &RunArgs) -> Outcome {
+    let plan = config::resolve(config::load(args)?)?;
+    logs::start(plan.log_level, plan.log_format);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(Code::Failed, error.to_string()))?;
+    runtime.block_on(weir_gateway::run(plan.options, greet, stop_signal())).map_err(failure)
+}
+
+/// Completes at the first SIGINT or SIGTERM.
+async fn stop_signal() {
+    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+        tracing::error!("signals_unavailable");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    tracing::info!("stopping");
+}
+
+/// Tells an operator where everything is.
+fn greet(gateway: &Gateway) {
+    let status = gateway.status();
+    let mut lines = Vec::new();
+    if status.adopt.is_some() {
+        let (inside, outside) = (status.modes.inside.join(", "), status.modes.outside.join(", "));
+        lines.push(format!("adopting flows between {inside} (inside) and {outside} (outside)"));
+    }
+    if let Some(addr) = gateway.listening.explicit {
+        lines.push(format!("proxy for HTTP, CONNECT and SOCKS5 on {addr}"));
+    }
+    if let Some(addr) = gateway.listening.admin {
+        lines.push(format!("dashboard on http://{addr}/"));
+    }
+    match (&status.store, &status.store_error) {
+        (Some(store), _) => lines.push(format!(
+            "store of {}, {} of it filled with {} objects",
+            super::text::bytes(store.capacity_bytes),
+            super::text::percent(store.held_bytes, store.capacity_bytes),
+            store.objects
+        )),
+        (None, Some(why)) => lines.push(format!("NO STORE, nothing is cached: {why}")),
+        (None, None) => lines.push("no store: nothing is cached".to_owned()),
+    }
+    let mut stderr = std::io::stderr().lock();
+    for line in lines {
+        // Without a stderr the logs are gone as well; the gateway runs on.
+        writeln!(stderr, "weir: {line}").unwrap_or_default();
+    }
+}
+
+fn failure(error: RunError) -> Failure {
+    match &error {
+        RunError::Listen { source, .. } => {
+            let code = match source.kind() {
+                std::io::ErrorKind::PermissionDenied => Code::Rights,
+                _ => Code::Unavailable,
+            };
+            Failure::new(code, format!("{error}: {source}"))
+                .hint("is another one running? --proxy and --api choose other addresses")
+        }
+        RunError::Adopt(start) => {
+            let code = match start {
+                StartError::Rights => Code::Rights,
+                StartError::Interface(_) | StartError::Signature(_) => Code::Config,
+                _ => Code::Unavailable,
+            };
+            Failure::new(code, super::check::chain(start))
+                .hint("`weir check` with the same flags says what is missing")
+        }
+        RunError::Admin(_) => Failure::new(Code::Config, error.to_string()),
+    }
+}
