@@ -11,7 +11,12 @@ use weir_ranges::Instant;
 use weir_session::{Input, Leg, Output, Session};
 
 fuzz_target!(|data: &[u8]| {
-    let options = SessionOptions { ask_metadata: false, answer_outside: true, ..Default::default() };
+    let options = SessionOptions {
+        ask_metadata: false,
+        answer_outside: true,
+        serve_unchecked: false,
+        ..Default::default()
+    };
     let torrents = Arc::new(Mutex::new(Torrents::new(TorrentsOptions::default())));
     let mut session = BtSession::new(options, torrents, Leg::Inside);
     let mut sent = [Vec::new(), Vec::new()];

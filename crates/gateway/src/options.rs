@@ -59,6 +59,9 @@ pub struct BitTorrentOptions {
     pub enabled: bool,
     /// Whether requests from outside are answered from the store too.
     pub answer_outside: bool,
+    /// Whether blocks that never met their hash are served once the inferred
+    /// piece length is sure enough.
+    pub serve_inferred: bool,
     /// Bytes of incomplete pieces held in memory, all contents together.
     pub assembly_bytes_max: usize,
 }

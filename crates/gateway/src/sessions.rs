@@ -69,6 +69,7 @@ impl Sessions {
         }
         let options = SessionOptions {
             answer_outside: self.bittorrent.answer_outside,
+            serve_unchecked: self.bittorrent.serve_inferred,
             ..SessionOptions::default()
         };
         Some(Box::new(BtSession::new(options, Arc::clone(&self.torrents), dialer)))

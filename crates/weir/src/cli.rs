@@ -108,4 +108,7 @@ pub(crate) struct InferArgs {
     /// Leave out the reset heuristic
     #[arg(long)]
     pub(crate) no_reset: bool,
+    /// Count every request as a sample, as the paper does
+    #[arg(long)]
+    pub(crate) every_request: bool,
 }

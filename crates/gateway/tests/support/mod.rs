@@ -49,6 +49,7 @@ impl Proxy {
             bittorrent: BitTorrentOptions {
                 enabled: true,
                 answer_outside: true,
+                serve_inferred: true,
                 assembly_bytes_max: 16 << 20,
             },
             show_addresses: false,

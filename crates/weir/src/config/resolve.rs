@@ -43,6 +43,7 @@ pub(crate) fn resolve(config: Config) -> Result<Plan, Failure> {
     let bittorrent = BitTorrentOptions {
         enabled: config.bittorrent.enabled,
         answer_outside: config.bittorrent.answer_outside,
+        serve_inferred: config.bittorrent.serve_inferred,
         assembly_bytes_max: usize::try_from(assembly.0)
             .map_err(|_| bad("bittorrent.assembly_memory", "is more than memory can be"))?,
     };

@@ -68,6 +68,7 @@ pub(crate) enum Capacity {
 pub(crate) struct BitTorrent {
     pub(crate) enabled: bool,
     pub(crate) answer_outside: bool,
+    pub(crate) serve_inferred: bool,
     pub(crate) assembly_memory: Size,
 }
 
@@ -199,7 +200,12 @@ impl Default for Store {
 
 impl Default for BitTorrent {
     fn default() -> Self {
-        Self { enabled: true, answer_outside: true, assembly_memory: Size(256 << 20) }
+        Self {
+            enabled: true,
+            answer_outside: true,
+            serve_inferred: true,
+            assembly_memory: Size(256 << 20),
+        }
     }
 }
 
