@@ -169,7 +169,7 @@ fn default_dir() -> Result<PathBuf, Failure> {
 
 /// What is there already, else a tenth of the free disk.
 fn auto_capacity(dir: &Path) -> Result<u64, Failure> {
-    if let Ok(data) = std::fs::metadata(dir.join("data")) {
+    if let Ok(data) = std::fs::metadata(dir.join(weir_store::disk::File::Data.name())) {
         return Ok(data.len());
     }
     // The directory may not be there yet; its nearest ancestor's disk counts.
