@@ -27,6 +27,7 @@ check: web ## Formatting, lints and tests, without the lab
 	@scripts/setup test
 	cd web && npm run --silent lint && npm test --silent
 	cargo fmt --check
+	clang-format --dry-run -Werror bpf/*.h bpf/*.c
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	cargo test --workspace --quiet
 

@@ -29,42 +29,42 @@ enum side_index {
 };
 
 enum flow_state {
-	FLOW_SYN = 0,	 /* the dialer's SYN was seen */
+	FLOW_SYN = 0, /* the dialer's SYN was seen */
 	FLOW_SYNACK = 1, /* the listener answered; the first payload decides */
-	FLOW_PASS = 2,	 /* not ours, for good */
-	FLOW_HOLD = 3,	 /* the daemon builds sockets; nothing passes */
+	FLOW_PASS = 2, /* not ours, for good */
+	FLOW_HOLD = 3, /* the daemon builds sockets; nothing passes */
 };
 
 /* Why a packet or a flow was passed by, held or dropped. */
 enum reason {
 	REASON_NONE = 0,
-	REASON_WATCHED,		/* flow: a SYN began a watch */
-	REASON_NO_MATCH,	/* flow: the first payload is nobody's */
-	REASON_COUNTED,		/* flow: matched a signature that only counts */
-	REASON_HELD,		/* flow: matched, handed to the daemon */
-	REASON_PREFIX_KEPT,	/* packet: too short to decide, remembered */
-	REASON_HOLD_DROP,	/* packet: dropped while held */
-	REASON_HOLD_TIMEOUT,	/* flow: the daemon did not answer in time */
-	REASON_HOLD_RESET,	/* flow: RST while held */
-	REASON_SYN_DATA,	/* flow: SYN with payload (RFC 7413) */
-	REASON_EARLY_PAYLOAD,	/* flow: payload before the SYN-ACK */
-	REASON_OUT_OF_ORDER,	/* flow: the first payload seen is not the first */
-	REASON_BOTH_SIDES,	/* flow: both sides began, neither decided */
-	REASON_URGENT,		/* flow: urgent data */
-	REASON_TOO_LARGE,	/* flow: first payload above WEIR_PAYLOAD_MAX */
-	REASON_NO_OUTSIDE_KEY,	/* flow: its SYN was not seen outside */
-	REASON_RING_FULL,	/* flow: no room for the record */
-	REASON_UNREADABLE,	/* flow: the payload could not be read */
-	REASON_TABLE_FULL,	/* flow: no room for a watch entry */
-	REASON_ENDED_EARLY,	/* flow: FIN or RST before any payload */
-	REASON_IP_OPTIONS,	/* packet: IPv4 options */
-	REASON_FRAGMENT,	/* packet: a fragment */
-	REASON_IPV6_EXTENSION,	/* packet: IPv6 extension header */
-	REASON_TRUNCATED,	/* packet: headers not as long as they say */
-	REASON_ADOPTED_STRAY,	/* packet: forwarded beside its adopted flow */
-	REASON_ADOPTED_HOLD,	/* packet: dropped while a flow is given back */
-	REASON_REUSED,		/* flow: a new SYN on an adopted tuple */
-	REASON_ICMP_DELIVERED,	/* packet: ICMP error handed to an adopted leg */
+	REASON_WATCHED, /* flow: a SYN began a watch */
+	REASON_NO_MATCH, /* flow: the first payload is nobody's */
+	REASON_COUNTED, /* flow: matched a signature that only counts */
+	REASON_HELD, /* flow: matched, handed to the daemon */
+	REASON_PREFIX_KEPT, /* packet: too short to decide, remembered */
+	REASON_HOLD_DROP, /* packet: dropped while held */
+	REASON_HOLD_TIMEOUT, /* flow: the daemon did not answer in time */
+	REASON_HOLD_RESET, /* flow: RST while held */
+	REASON_SYN_DATA, /* flow: SYN with payload (RFC 7413) */
+	REASON_EARLY_PAYLOAD, /* flow: payload before the SYN-ACK */
+	REASON_OUT_OF_ORDER, /* flow: the first payload seen is not the first */
+	REASON_BOTH_SIDES, /* flow: both sides began, neither decided */
+	REASON_URGENT, /* flow: urgent data */
+	REASON_TOO_LARGE, /* flow: first payload above WEIR_PAYLOAD_MAX */
+	REASON_NO_OUTSIDE_KEY, /* flow: its SYN was not seen outside */
+	REASON_RING_FULL, /* flow: no room for the record */
+	REASON_UNREADABLE, /* flow: the payload could not be read */
+	REASON_TABLE_FULL, /* flow: no room for a watch entry */
+	REASON_ENDED_EARLY, /* flow: FIN or RST before any payload */
+	REASON_IP_OPTIONS, /* packet: IPv4 options */
+	REASON_FRAGMENT, /* packet: a fragment */
+	REASON_IPV6_EXTENSION, /* packet: IPv6 extension header */
+	REASON_TRUNCATED, /* packet: headers not as long as they say */
+	REASON_ADOPTED_STRAY, /* packet: forwarded beside its adopted flow */
+	REASON_ADOPTED_HOLD, /* packet: dropped while a flow is given back */
+	REASON_REUSED, /* flow: a new SYN on an adopted tuple */
+	REASON_ICMP_DELIVERED, /* packet: ICMP error handed to an adopted leg */
 	REASON_COUNT,
 };
 
@@ -82,16 +82,16 @@ struct tuple {
 };
 _Static_assert(sizeof(struct tuple) == 36, "tuple");
 
-#define SIDE_SYN 1    /* its SYN was seen, the rest is valid */
+#define SIDE_SYN 1 /* its SYN was seen, the rest is valid */
 #define SIDE_WSCALE 2 /* offered a window scale (RFC 7323) */
-#define SIDE_SACK 4   /* offered SACK (RFC 2018) */
-#define SIDE_TS 8     /* offered timestamps (RFC 7323) */
+#define SIDE_SACK 4 /* offered SACK (RFC 2018) */
+#define SIDE_TS 8 /* offered timestamps (RFC 7323) */
 
 struct side {
 	__u32 isn;
-	__u32 tsval;  /* of its last packet */
+	__u32 tsval; /* of its last packet */
 	__u32 window; /* it last offered, in bytes, scaled */
-	__u16 mss;    /* 0: not said */
+	__u16 mss; /* 0: not said */
 	__u8 wscale;
 	__u8 flags;
 };
@@ -102,14 +102,14 @@ struct flow {
 	__u8 dialer; /* enum side_index */
 	__u8 prefix_side;
 	__u16 prefix_len; /* 0..WEIR_WINDOW - 1 */
-	__u64 hold_ns;	  /* CLOCK_MONOTONIC; valid from FLOW_HOLD on */
+	__u64 hold_ns; /* CLOCK_MONOTONIC; valid from FLOW_HOLD on */
 	struct side sides[2];
 	__u8 prefix[WEIR_WINDOW];
 };
 _Static_assert(sizeof(struct flow) == 112, "flow");
 
 #define ADOPTED_STALE 1 /* kernel: a new SYN took the tuple over */
-#define ADOPTED_HOLD 1	/* daemon: giving back, drop both directions */
+#define ADOPTED_HOLD 1 /* daemon: giving back, drop both directions */
 
 /* A flow whose two ends are sockets of this machine. */
 struct adopted {

@@ -34,7 +34,8 @@ static __always_inline void make_tuple(struct tuple *tuple,
 	}
 }
 
-static __always_inline struct adopted *live(void *map, const struct tuple *tuple)
+static __always_inline struct adopted *live(void *map,
+					    const struct tuple *tuple)
 {
 	struct adopted *adoption = bpf_map_lookup_elem(map, tuple);
 
@@ -72,9 +73,9 @@ static __always_inline int on_icmp(struct __sk_buff *skb, struct cursor *cursor,
 
 	if (bpf_skb_load_bytes(skb, cursor->off, &type, 1))
 		return VERDICT_NEXT;
-	if (error->protocol == IPPROTO_ICMP ? type != ICMP_UNREACHABLE :
-					      type != ICMPV6_TOO_BIG &&
-						      type != ICMPV6_UNREACHABLE)
+	if (error->protocol == IPPROTO_ICMP
+		    ? type != ICMP_UNREACHABLE
+		    : type != ICMPV6_TOO_BIG && type != ICMPV6_UNREACHABLE)
 		return VERDICT_NEXT;
 	cursor->off += ICMP_HEAD;
 	if (parse_ip(cursor, skb->protocol, &quoted) != PARSE_OK ||
@@ -109,9 +110,9 @@ static __always_inline int inside_hook(struct __sk_buff *skb, __u32 from)
 	if (got != PARSE_OK)
 		return VERDICT_NEXT;
 	if (packet.protocol != IPPROTO_TCP)
-		return from == INSIDE ? on_icmp(skb, &cursor, &packet, 1,
-						&adopted) :
-					VERDICT_NEXT;
+		return from == INSIDE
+			       ? on_icmp(skb, &cursor, &packet, 1, &adopted)
+			       : VERDICT_NEXT;
 	make_tuple(&tuple, &packet, from == INSIDE);
 
 	if ((packet.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
@@ -170,8 +171,8 @@ static __always_inline int outside_hook(struct __sk_buff *skb, __u32 from)
 		return VERDICT_NEXT;
 	if (packet.protocol != IPPROTO_TCP)
 		return from == OUTSIDE ? on_icmp(skb, &cursor, &packet, 0,
-						 &adopted_outside) :
-					 VERDICT_NEXT;
+						 &adopted_outside)
+				       : VERDICT_NEXT;
 	make_tuple(&tuple, &packet, from == INSIDE);
 
 	if (packet.flags & TCP_SYN) {

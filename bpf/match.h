@@ -13,7 +13,7 @@
 enum verdict {
 	VERDICT_NONE = 0,
 	VERDICT_PARTIAL, /* too short, right so far */
-	VERDICT_COUNT,	 /* a whole match that is only counted */
+	VERDICT_COUNT, /* a whole match that is only counted */
 	VERDICT_ADOPT,
 };
 

@@ -18,7 +18,7 @@
 
 /* linux/bpf.h of older systems lacks them (Linux 6.6). */
 #define VERDICT_NEXT (-1) /* TCX_NEXT: the next program decides, or pass */
-#define VERDICT_DROP 2	  /* TCX_DROP */
+#define VERDICT_DROP 2 /* TCX_DROP */
 
 const volatile __u64 hold_ns_max = 1000000000;
 
@@ -52,7 +52,8 @@ static __always_inline int on_dial(struct __sk_buff *skb,
 	struct options options;
 	struct flow flow = {};
 
-	if (old && old->dialer == from && old->sides[from & 1].isn == packet->seq)
+	if (old && old->dialer == from &&
+	    old->sides[from & 1].isn == packet->seq)
 		return VERDICT_NEXT; /* sent again */
 	adoption = bpf_map_lookup_elem(&adopted, tuple);
 	if (adoption && !(adoption->kernel_flags & ADOPTED_STALE)) {
@@ -138,8 +139,8 @@ static __always_inline void fill_record(struct held *held,
 					const struct tuple *tuple,
 					const struct tuple *outside,
 					const struct flow *flow,
-					const struct packet *packet,
-					__u32 from, __u32 app)
+					const struct packet *packet, __u32 from,
+					__u32 app)
 {
 	held->inside = *tuple;
 	held->outside = *outside;
@@ -154,9 +155,9 @@ static __always_inline void fill_record(struct held *held,
 }
 
 /* Matched: freeze the flow and hand its first payload to the daemon. */
-static __always_inline int hold(struct __sk_buff *skb, const struct tuple *tuple,
-				struct flow *flow, struct packet *packet,
-				__u32 from, __u32 app)
+static __always_inline int hold(struct __sk_buff *skb,
+				const struct tuple *tuple, struct flow *flow,
+				struct packet *packet, __u32 from, __u32 app)
 {
 	__u32 len = packet->payload_len;
 	struct tuple outside;
@@ -174,10 +175,10 @@ static __always_inline int hold(struct __sk_buff *skb, const struct tuple *tuple
 		struct held_small *record = (void *)held;
 
 		asm volatile("" : "+r"(len));
-		failed = len == 0 || len > WEIR_PAYLOAD_SMALL ?
-				 -1 :
-				 bpf_skb_load_bytes(skb, packet->payload_off,
-						    record->data, len);
+		failed = len == 0 || len > WEIR_PAYLOAD_SMALL
+				 ? -1
+				 : bpf_skb_load_bytes(skb, packet->payload_off,
+						      record->data, len);
 	} else {
 		struct held_large *record = bpf_ringbuf_reserve(
 			&held_ring, sizeof(struct held_large), 0);
@@ -185,10 +186,10 @@ static __always_inline int hold(struct __sk_buff *skb, const struct tuple *tuple
 		if (!record)
 			return pass_for_good(flow, REASON_RING_FULL);
 		asm volatile("" : "+r"(len));
-		failed = len == 0 || len > WEIR_PAYLOAD_MAX ?
-				 -1 :
-				 bpf_skb_load_bytes(skb, packet->payload_off,
-						    record->data, len);
+		failed = len == 0 || len > WEIR_PAYLOAD_MAX
+				 ? -1
+				 : bpf_skb_load_bytes(skb, packet->payload_off,
+						      record->data, len);
 		held = &record->head;
 	}
 	if (failed) {

@@ -16,9 +16,9 @@ fn sources() -> Vec<(PathBuf, String)> {
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .current_dir(&root)
         .output()
-        .unwrap();
+        .expect("git is there, the tests run in a checkout");
     assert!(listed.status.success(), "git lists no files");
-    let names = String::from_utf8(listed.stdout).unwrap();
+    let names = String::from_utf8(listed.stdout).expect("our file names are UTF-8");
     let code = |name: &&str| {
         [".rs", ".c", ".h", ".ts"].iter().any(|ending| name.ends_with(ending))
     };

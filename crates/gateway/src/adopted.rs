@@ -1,12 +1,14 @@
 //! Mode `adopt`: flows the kernel side hands over become sessions.
 //!
-//! One thread waits for the kernel and builds the sockets; each flow then runs
-//! as a task. The thread ends when the gateway does.
+//! One thread waits for the kernel and builds the sockets, and does nothing else:
+//! the kernel holds the next flow meanwhile. A second one makes tasks of them.
+//! Both end when the gateway does.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, SyncSender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,11 +32,14 @@ use crate::supervise;
 /// How long the thread waits for the kernel before it looks whether to stop.
 const POLL: Duration = Duration::from_millis(200);
 
+/// Adopted flows on their way to a task.
+const HAND_OVER: usize = 1024;
+
 /// Mode `adopt`, running.
 #[derive(Debug)]
 pub(crate) struct Adoption {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -74,14 +79,18 @@ impl Adoption {
             sessions,
             runtime,
         });
-        let worker = Arc::clone(&shared);
-        let counters = Arc::clone(&shared);
-        shared.sessions.metrics.adopt.set_kernel_source(move || counters.reasons());
-        let thread = std::thread::Builder::new()
-            .name("adopt".to_owned())
-            .spawn(move || worker.run())
-            .expect("a process that has just started can start a thread");
-        Ok(Self { shared, thread: Some(thread) })
+        // The metrics outlive the programs and must not keep them attached.
+        let counters = Arc::downgrade(&shared);
+        shared.sessions.metrics.adopt.set_kernel_source(move || {
+            counters.upgrade().map(|shared| shared.reasons()).unwrap_or_default()
+        });
+        let (hand_over, adopted) = mpsc::sync_channel(HAND_OVER);
+        let (builder, beginner) = (Arc::clone(&shared), Arc::clone(&shared));
+        let threads = vec![
+            spawn("adopt", move || builder.build(&hand_over)),
+            spawn("adopt-begin", move || adopted.iter().for_each(|flow| beginner.begin(flow))),
+        ];
+        Ok(Self { shared, threads })
     }
 
     /// Flows of `app` the kernel recognised.
@@ -110,19 +119,28 @@ impl Adoption {
 impl Drop for Adoption {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("adopt_thread_panicked");
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("adopt_thread_panicked");
+            }
         }
     }
 }
 
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(work).expect("a process that has just started can start a thread")
+}
+
 impl Shared {
-    fn run(self: &Arc<Self>) {
+    fn build(&self, hand_over: &SyncSender<Adopted>) {
         while !self.stop.load(Ordering::Relaxed) {
             match self.adopter.next(POLL) {
-                Ok(Some(adopted)) => self.begin(adopted),
+                Ok(Some(adopted)) => {
+                    if hand_over.send(adopted).is_err() {
+                        return;
+                    }
+                }
                 Ok(None) => {}
                 Err(error) => tracing::debug!(%error, "adoption_failed"),
             }
@@ -134,7 +152,7 @@ impl Shared {
         reasons.map(|(name, count)| (name.to_owned(), count)).collect()
     }
 
-    fn begin(self: &Arc<Self>, adopted: Adopted) {
+    fn begin(&self, adopted: Adopted) {
         self.sessions.metrics.adopt.flow_adopted(adopted.held);
         let Some(app) = self.apps.get(usize::from(adopted.app)).copied() else {
             // A table of another pack: impossible as long as packs are set once.

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use weir_session::{Event, Input, LeaveReason, Leg, Output, Session};
@@ -356,7 +356,7 @@ impl LegState {
         while n > 0 {
             let part = self.queue.front_mut().expect("the kernel takes no more than it was given");
             if part.len() > n {
-                let _ = part.split_to(n);
+                part.advance(n);
                 return;
             }
             n -= part.len();

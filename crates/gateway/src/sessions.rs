@@ -135,10 +135,9 @@ async fn give_back(
 ) -> Result<(), ([TcpStream; 2], KernelGuard)> {
     for _ in 0..GIVE_BACK_TRIES {
         let [inside, outside] = legs;
-        let (inside, outside) = match (inside.into_std(), outside.into_std()) {
-            (Ok(inside), Ok(outside)) => (inside, outside),
+        let (Ok(inside), Ok(outside)) = (inside.into_std(), outside.into_std()) else {
             // A socket that cannot leave the reactor cannot be relayed either.
-            _ => return Ok(()),
+            return Ok(());
         };
         match kernel.give_back(inside.into(), outside.into()) {
             Ok(()) => return Ok(()),

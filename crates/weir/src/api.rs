@@ -85,6 +85,6 @@ async fn request(
     };
     tokio::select! {
         answer = exchange => Ok(answer?),
-        ended = connection => Err(ended.err().map_or("it closed the connection".into(), Into::into)),
+        ended = connection => Err(ended.err().map_or_else(|| "it closed the connection".into(), Into::into)),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use weir_gateway::{Gateway, RunError};
 use weir_linux::StartError;
@@ -14,9 +15,20 @@ use crate::logs;
 pub(crate) fn run(args: &RunArgs) -> Outcome {
     let plan = config::resolve(config::load(args)?)?;
     logs::start(plan.log_level, plan.log_format);
+    raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Code::Failed, error.to_string()))?;
     runtime.block_on(weir_gateway::run(plan.options, greet, stop_signal())).map_err(failure)
+}
+
+/// A flow takes two descriptors, and four more while it is relayed; shells allow
+/// far fewer than the kernel does.
+fn raise_descriptor_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "descriptor_limit_not_raised");
+    }
 }
 
 /// Completes at the first SIGINT or SIGTERM.

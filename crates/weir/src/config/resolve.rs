@@ -174,9 +174,7 @@ fn auto_capacity(dir: &Path) -> Result<u64, Failure> {
     }
     // The directory may not be there yet; its nearest ancestor's disk counts.
     let stat = dir.ancestors().find_map(|at| nix::sys::statvfs::statvfs(at).ok());
-    let free = stat.map_or(0, |stat| {
-        u64::from(stat.blocks_available()).saturating_mul(u64::from(stat.fragment_size()))
-    });
+    let free = stat.map_or(0, |stat| stat.blocks_available().saturating_mul(stat.fragment_size()));
     let share = free / AUTO_SHARE;
     if share < CAPACITY_MIN {
         let error = format!(

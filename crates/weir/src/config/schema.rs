@@ -8,7 +8,7 @@ use crate::exit::{Code, Failure};
 use crate::units::Size;
 
 /// A whole configuration. `config/default.toml` explains the keys.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     pub(crate) intercept: Intercept,
@@ -135,19 +135,6 @@ impl Config {
             }
         }
         Ok(())
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            intercept: Intercept::default(),
-            explicit: Explicit::default(),
-            admin: Admin::default(),
-            store: Store::default(),
-            bittorrent: BitTorrent::default(),
-            log: Log::default(),
-        }
     }
 }
 
