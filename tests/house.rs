@@ -19,9 +19,7 @@ fn sources() -> Vec<(PathBuf, String)> {
         .expect("git is there, the tests run in a checkout");
     assert!(listed.status.success(), "git lists no files");
     let names = String::from_utf8(listed.stdout).expect("our file names are UTF-8");
-    let code = |name: &&str| {
-        [".rs", ".c", ".h", ".ts"].iter().any(|ending| name.ends_with(ending))
-    };
+    let code = |name: &&str| [".rs", ".c", ".h", ".ts"].iter().any(|ending| name.ends_with(ending));
     let read = |name: &str| {
         std::fs::read_to_string(root.join(name)).ok().map(|text| (PathBuf::from(name), text))
     };

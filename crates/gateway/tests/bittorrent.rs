@@ -2,6 +2,13 @@
 //! the store. Both ends are written here, with the product's own codec; real
 //! clients do the same in the lab.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::unwrap_used,
+    reason = "a test that meets the unexpected fails"
+)]
+
 mod support;
 
 use std::io::{Read, Write};

@@ -1,6 +1,13 @@
 //! The proxy port, spoken to over loopback by clients written here and by
 //! origins written here. No outside network.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::unwrap_used,
+    reason = "a test that meets the unexpected fails"
+)]
+
 mod support;
 
 use std::io::{Read, Write};

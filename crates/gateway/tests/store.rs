@@ -1,5 +1,12 @@
 //! A gateway whose store cannot be opened goes on without one and says why.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::unwrap_used,
+    reason = "a test that meets the unexpected fails"
+)]
+
 mod support;
 
 use std::net::TcpListener;
