@@ -1,30 +1,17 @@
-//! Drives one session between two sockets.
-//!
-//! One task owns both sockets, the session and both write queues. It drains the
-//! session's outputs, then writes, then waits for whichever comes first: bytes,
-//! room to write, answers, the deadline. It knows no protocol.
-//!
-//! Back-pressure: a leg is not read while more than [`QUEUE_BYTES_HIGH`] wait
-//! for the other leg, so a slow reader slows its sender, not the gateway.
+//! The loop around a session.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
-use std::time::Duration;
+use std::io;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use weir_session::{Event, Input, LeaveReason, Leg, Output, Session};
 
+use super::leg::{LegState, READ_BYTES, reset};
 use crate::clock;
 use crate::storage::{Answer, Look, Storage};
 
-/// Most bytes read at once, and the size of a read buffer.
-const READ_BYTES: usize = 64 * 1024;
-/// Bytes that wait for a leg before the opposite leg is no longer read.
-const QUEUE_BYTES_HIGH: usize = 256 * 1024;
-/// Parts handed to one `writev`.
-const WRITE_PARTS: usize = 64;
 /// Answers that wait for the flow's task.
 const ANSWERS: usize = 64;
 
@@ -89,14 +76,6 @@ pub(crate) async fn drive(
     }
 }
 
-/// Closes `socket` so that its peer sees a reset, as it would without us.
-fn reset(socket: TcpStream) {
-    // The socket may be gone already; closing it is all that is left to do.
-    if let Err(error) = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)) {
-        tracing::trace!(%error, "linger_refused");
-    }
-}
-
 struct Driver<'a, F> {
     legs: [LegState; 2],
     session: &'a mut dyn Session,
@@ -105,26 +84,6 @@ struct Driver<'a, F> {
     answers_in: mpsc::Sender<Answer>,
     answers: mpsc::Receiver<Answer>,
     left: Option<LeaveReason>,
-}
-
-struct LegState {
-    socket: TcpStream,
-    queue: VecDeque<Bytes>,
-    /// Sum of the queue's parts.
-    queued_bytes: usize,
-    /// What the session was last told.
-    told_bytes: usize,
-    read_bytes: u64,
-    /// Bytes the session sent here, written or not, less the skipped.
-    sent_bytes: u64,
-    /// First bytes sent here that the other end has already.
-    skip_bytes: usize,
-    buffer: BytesMut,
-    /// It sends no more.
-    ended: bool,
-    /// We send no more, once the queue is empty.
-    closing: bool,
-    closed: bool,
 }
 
 enum Wake {
@@ -198,20 +157,10 @@ impl<F: Fn(Event)> Driver<'_, F> {
     }
 
     fn read(&mut self, leg: Leg) -> io::Result<()> {
-        let state = &mut self.legs[leg.index()];
-        state.buffer.reserve(READ_BYTES);
-        match state.socket.try_read_buf(&mut state.buffer) {
-            Ok(0) => {
-                state.ended = true;
-                self.feed(Input::Closed { leg });
-            }
-            Ok(n) => {
-                state.read_bytes += n as u64;
-                let data = state.buffer.split().freeze();
-                self.feed(Input::Bytes { leg, data });
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
+        match self.legs[leg.index()].read()? {
+            None => {}
+            Some(data) if data.is_empty() => self.feed(Input::Closed { leg }),
+            Some(data) => self.feed(Input::Bytes { leg, data }),
         }
         Ok(())
     }
@@ -293,77 +242,3 @@ impl<F: Fn(Event)> Driver<'_, F> {
         Ok(())
     }
 }
-
-impl LegState {
-    fn new(socket: TcpStream) -> Self {
-        Self {
-            socket,
-            queue: VecDeque::new(),
-            queued_bytes: 0,
-            told_bytes: 0,
-            read_bytes: 0,
-            sent_bytes: 0,
-            skip_bytes: 0,
-            buffer: BytesMut::new(),
-            ended: false,
-            closing: false,
-            closed: false,
-        }
-    }
-
-    fn wants_read(&self, other: &Self) -> bool {
-        !self.ended && other.queued_bytes < QUEUE_BYTES_HIGH
-    }
-
-    fn send(&mut self, mut data: Bytes) {
-        let skipped = self.skip_bytes.min(data.len());
-        self.skip_bytes -= skipped;
-        let data = data.split_off(skipped);
-        self.sent_bytes += data.len() as u64;
-        if !data.is_empty() && !self.closed {
-            self.queued_bytes += data.len();
-            self.queue.push_back(data);
-        }
-    }
-
-    /// Writes as much as the kernel takes now; half-closes when that was due.
-    fn write(&mut self) -> io::Result<()> {
-        while !self.queue.is_empty() {
-            let mut parts = [IoSlice::new(&[]); WRITE_PARTS];
-            let count = self.queue.len().min(WRITE_PARTS);
-            for (part, data) in parts.iter_mut().zip(&self.queue) {
-                *part = IoSlice::new(data);
-            }
-            match self.socket.try_write_vectored(&parts[..count]) {
-                Ok(n) => self.written(n),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
-        if self.closing && !self.closed {
-            self.closed = true;
-            match socket2::SockRef::from(&self.socket).shutdown(std::net::Shutdown::Write) {
-                // The other side has closed meanwhile: nothing is left to say.
-                Err(error) if error.kind() != io::ErrorKind::NotConnected => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn written(&mut self, mut n: usize) {
-        self.queued_bytes -= n;
-        while n > 0 {
-            let part = self.queue.front_mut().expect("the kernel takes no more than it was given");
-            if part.len() > n {
-                part.advance(n);
-                return;
-            }
-            n -= part.len();
-            self.queue.pop_front();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;
