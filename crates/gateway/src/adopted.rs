@@ -93,11 +93,14 @@ impl Adoption {
         Ok(Self { shared, threads })
     }
 
-    /// Flows of `app` the kernel recognised.
-    pub(crate) fn seen(&self, app: App) -> u64 {
+    /// Flows the kernel recognised, by place in [`App::ALL`].
+    pub(crate) fn seen(&self) -> [u64; App::ALL.len()] {
+        let mut seen = [0; App::ALL.len()];
         let counters = self.shared.adopter.counters();
-        let apps = self.shared.apps.iter().zip(counters.apps);
-        apps.filter(|(of, _)| **of == app).map(|(_, count)| count).sum()
+        for (app, count) in self.shared.apps.iter().zip(counters.apps) {
+            seen[app.index()] += count;
+        }
+        seen
     }
 
     /// For the admin API.

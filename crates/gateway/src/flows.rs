@@ -112,12 +112,13 @@ impl Flows {
         FlowGuard { flows: Arc::clone(self), flow }
     }
 
-    /// Totals by app; `kernel_seen` adds what the kernel recognised.
-    pub(crate) fn apps(&self, kernel_seen: impl Fn(App) -> u64) -> BTreeMap<String, AppFlows> {
+    /// Totals by app; `kernel_seen` is what the kernel recognised besides, by
+    /// place in [`App::ALL`].
+    pub(crate) fn apps(&self, kernel_seen: &[u64; App::ALL.len()]) -> BTreeMap<String, AppFlows> {
         let row = |app: App| {
             let counters = &self.apps[app.index()];
             let row = AppFlows {
-                seen: counters.seen.load(Ordering::Relaxed) + kernel_seen(app),
+                seen: counters.seen.load(Ordering::Relaxed) + kernel_seen[app.index()],
                 sessions: counters.sessions.load(Ordering::Relaxed),
                 active: counters.active.load(Ordering::Relaxed),
             };
@@ -242,7 +243,7 @@ mod tests {
         assert!(flows.list(false).is_empty());
         let totals = flows.metrics.sessions.content_bytes();
         assert_eq!((totals.asked_inside, totals.served), (7, 5));
-        let apps = flows.apps(|_| 2);
+        let apps = flows.apps(&[2; App::ALL.len()]);
         assert_eq!(apps["bittorrent"], AppFlows { seen: 2, sessions: 1, active: 0 });
     }
 }

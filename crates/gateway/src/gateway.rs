@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -68,7 +68,8 @@ struct GatewayView {
     show_addresses: bool,
     store_error: Option<String>,
     sessions: Arc<Sessions>,
-    adoption: Option<Adoption>,
+    /// Taken out at the end, to detach the kernel side.
+    adoption: Mutex<Option<Adoption>>,
 }
 
 impl Gateway {
@@ -140,7 +141,7 @@ impl Gateway {
             show_addresses: options.show_addresses,
             store_error,
             sessions,
-            adoption,
+            adoption: Mutex::new(adoption),
         });
         if let (Some(listener), Some(options)) = (admin_listener, options.admin) {
             listening.admin = listener.local_addr().ok();
@@ -170,14 +171,22 @@ impl Gateway {
                 tracing::error!(%error, "task_lost");
             }
         }
-        if let Some(store) = self.view.sessions.storage.store() {
-            let store = Arc::clone(store);
-            match tokio::task::spawn_blocking(move || store.sync()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::error!(%error, "store_sync_failed"),
-                Err(error) => tracing::error!(%error, "store_sync_lost"),
-            }
+        let view = self.view;
+        let stopped = tokio::task::spawn_blocking(move || {
+            drop(view.adoption().take());
+            view.sessions.storage.store().map_or(Ok(()), |store| store.sync())
+        });
+        match stopped.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "store_sync_failed"),
+            Err(error) => tracing::error!(%error, "stop_panicked"),
         }
+    }
+}
+
+impl GatewayView {
+    fn adoption(&self) -> MutexGuard<'_, Option<Adoption>> {
+        self.adoption.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -227,7 +236,8 @@ fn without_store(why: String) -> (Option<Arc<Store>>, Option<String>) {
     (None, Some(why))
 }
 
-fn error_chain(error: &dyn std::error::Error) -> String {
+/// An error and its causes on one line, for people.
+pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -255,6 +265,7 @@ fn store_status(stats: &weir_store::Stats) -> StoreStatus {
 impl View for GatewayView {
     fn status(&self) -> Status {
         let flows = &self.sessions.flows;
+        let adoption = self.adoption();
         let store = self.sessions.storage.store().map(|store| store_status(&store.stats()));
         Status {
             api_version: API_VERSION,
@@ -262,10 +273,10 @@ impl View for GatewayView {
             uptime_seconds: clock::now().since(self.began).as_secs_f64(),
             modes: self.modes.clone(),
             bytes: self.sessions.metrics.sessions.content_bytes(),
-            apps: flows.apps(|app| self.adoption.as_ref().map_or(0, |a| a.seen(app))),
+            apps: flows.apps(&adoption.as_ref().map_or([0; App::ALL.len()], Adoption::seen)),
             store,
             store_error: self.store_error.clone(),
-            adopt: self.adoption.as_ref().map(Adoption::status),
+            adopt: adoption.as_ref().map(Adoption::status),
             reasons: self.sessions.metrics.reasons(),
         }
     }

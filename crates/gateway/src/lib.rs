@@ -20,5 +20,5 @@ mod storage;
 mod supervise;
 
 pub use explicit::{Credentials, ExplicitOptions, Network, ParseNetworkError};
-pub use gateway::{Gateway, RunError, run};
+pub use gateway::{Gateway, RunError, error_chain, run};
 pub use options::{AdoptOptions, BitTorrentOptions, Listening, Options, StoreOptions};

@@ -80,7 +80,11 @@ impl Sessions {
         let NewFlow { app, mode, ends, inside, outside, prelude, kernel } = flow;
         let Some(mut session) = self.session(app, ends.dialer) else {
             // Its app was switched off after the kernel had matched it.
-            self.relay([inside, outside], prelude).await;
+            let mut unsent = [Vec::new(), Vec::new()];
+            if let Some(Prelude { from, bytes, delivered: false }) = prelude {
+                unsent[from.other().index()] = bytes.to_vec();
+            }
+            relay([inside, outside], unsent).await;
             return drop(kernel);
         };
         let guard = self.flows.begin(app, mode, ends);
@@ -90,66 +94,72 @@ impl Sessions {
         match end {
             End::Finished => tracing::debug!(flow = guard.id(), "session_finished"),
             End::Broken(error) => tracing::debug!(flow = guard.id(), %error, "session_broken"),
-            End::Left { legs, reason, untouched } => {
+            End::Left { legs, unsent, reason, untouched } => {
                 tracing::debug!(flow = guard.id(), reason = reason.as_str(), "session_left");
                 self.metrics.sessions.session_left(reason);
-                self.left(legs, kernel, untouched).await;
+                let quiet = untouched && unsent.iter().all(Vec::is_empty);
+                self.left(legs, unsent, kernel, quiet).await;
             }
         }
     }
 
     /// Hands the flow back to the kernel when that is possible, else relays it.
-    async fn left(&self, legs: [TcpStream; 2], kernel: Option<KernelGuard>, untouched: bool) {
+    async fn left(
+        &self,
+        legs: [TcpStream; 2],
+        unsent: [Vec<u8>; 2],
+        kernel: Option<KernelGuard>,
+        quiet: bool,
+    ) {
         // The guard keeps the flow's packets coming to our sockets, so it lives
         // until they are closed.
         let (legs, _kernel) = match kernel {
-            Some(kernel) if untouched => match give_back(legs, kernel).await {
-                Ok(()) => return self.metrics.adopt.flow_given_back(),
-                Err((legs, kernel)) => (legs, Some(kernel)),
+            Some(kernel) if quiet => match give_back(legs, kernel).await {
+                GiveBack::Done => return self.metrics.adopt.flow_given_back(),
+                GiveBack::Lost => return,
+                GiveBack::Refused(legs, kernel) => (legs, Some(kernel)),
             },
             kernel => (legs, kernel),
         };
-        self.relay(legs, None).await;
+        relay(legs, unsent).await;
     }
+}
 
-    /// Relays verbatim until both sides are done.
-    async fn relay(&self, [inside, outside]: [TcpStream; 2], prelude: Option<Prelude>) {
-        use tokio::io::AsyncWriteExt;
-        let (mut inside, mut outside) = (inside, outside);
-        if let Some(Prelude { from, bytes, delivered: false }) = prelude {
-            let to = if from == Leg::Inside { &mut outside } else { &mut inside };
-            if to.write_all(&bytes).await.is_err() {
-                return;
-            }
-        }
-        let (up, down) = splice::relay(&inside, &outside).await;
-        tracing::debug!(up, down, "relay_finished");
-    }
+/// Relays verbatim until both sides are done, after what is still to be sent.
+async fn relay([inside, outside]: [TcpStream; 2], unsent: [Vec<u8>; 2]) {
+    let [to_inside, to_outside] = unsent;
+    let relayed = splice::relay_after(&inside, &outside, &to_outside, &to_inside).await;
+    tracing::debug!(?relayed, "relay_finished");
+}
+
+/// What came of giving a flow back.
+enum GiveBack {
+    /// The kernel has it.
+    Done,
+    /// A socket could not leave or enter the reactor: the flow is closed.
+    Lost,
+    /// It was never quiet.
+    Refused([TcpStream; 2], KernelGuard),
 }
 
 /// Tries to hand the flow back to the kernel; returns the sockets when it is
 /// never quiet.
-async fn give_back(
-    mut legs: [TcpStream; 2],
-    mut kernel: KernelGuard,
-) -> Result<(), ([TcpStream; 2], KernelGuard)> {
+async fn give_back(mut legs: [TcpStream; 2], mut kernel: KernelGuard) -> GiveBack {
     for _ in 0..GIVE_BACK_TRIES {
-        let [inside, outside] = legs;
-        let (Ok(inside), Ok(outside)) = (inside.into_std(), outside.into_std()) else {
-            // A socket that cannot leave the reactor cannot be relayed either.
-            return Ok(());
+        let [Ok(inside), Ok(outside)] = legs.map(TcpStream::into_std) else {
+            return GiveBack::Lost;
         };
         match kernel.give_back(inside.into(), outside.into()) {
-            Ok(()) => return Ok(()),
+            Ok(()) => return GiveBack::Done,
             Err((error, inside, outside, guard)) => {
                 tracing::trace!(%error, "give_back_refused");
                 kernel = guard;
                 let back = [inside, outside].map(|fd| TcpStream::from_std(fd.into()));
-                let [Ok(inside), Ok(outside)] = back else { return Ok(()) };
+                let [Ok(inside), Ok(outside)] = back else { return GiveBack::Lost };
                 legs = [inside, outside];
             }
         }
         tokio::time::sleep(GIVE_BACK_PAUSE).await;
     }
-    Err((legs, kernel))
+    GiveBack::Refused(legs, kernel)
 }

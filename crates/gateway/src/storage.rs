@@ -3,10 +3,11 @@
 //! A gateway without a store answers every look-up with a miss and drops what
 //! it is given to keep; nothing else changes.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use weir_ranges::{ByteRange, ObjectId};
 use weir_session::{Check, Description, Event, Keep, Reason, Ticket};
 use weir_store::Store;
@@ -61,7 +62,7 @@ impl Storage {
     /// flow is gone by then.
     pub(crate) fn look(&self, looks: Vec<Look>, answers: &mpsc::Sender<Answer>) {
         let (storage, answers) = (self.clone(), answers.clone());
-        tokio::task::spawn_blocking(move || {
+        on_blocking_pool(move || {
             for look in looks {
                 let answer = Answer::Looked(look.ticket, storage.read(look.object, look.range));
                 if answers.blocking_send(answer).is_err() {
@@ -83,9 +84,9 @@ impl Storage {
 
     /// Writes bytes known to be right.
     pub(crate) fn keep(&self, keep: Keep) {
-        let Ok(permit) = self.reserve(keep.len()) else { return };
+        let Some(permit) = self.reserve(keep.len()) else { return };
         let storage = self.clone();
-        tokio::task::spawn_blocking(move || {
+        on_blocking_pool(move || {
             storage.write(&keep);
             drop(permit);
         });
@@ -93,9 +94,9 @@ impl Storage {
 
     /// Runs a check and keeps what it finds fit.
     pub(crate) fn check(&self, check: Box<dyn Check>, answers: &mpsc::Sender<Answer>) {
-        let Ok(permit) = self.reserve(check.cost_bytes()) else { return };
+        let Some(permit) = self.reserve(check.cost_bytes()) else { return };
         let (storage, answers) = (self.clone(), answers.clone());
-        tokio::task::spawn_blocking(move || {
+        on_blocking_pool(move || {
             let checked = check.run();
             if let Some(keep) = &checked.keep {
                 storage.write(keep);
@@ -111,10 +112,12 @@ impl Storage {
         });
     }
 
-    /// Drops an object.
+    /// Drops an object, soon.
     pub(crate) fn forget(&self, object: ObjectId) {
-        if let Some(store) = &self.store {
-            store.forget(object);
+        if let Some(store) = self.store.clone() {
+            on_blocking_pool(move || {
+                store.forget(object);
+            });
         }
     }
 
@@ -127,11 +130,15 @@ impl Storage {
         }
     }
 
-    fn reserve(&self, bytes: usize) -> Result<tokio::sync::OwnedSemaphorePermit, ()> {
-        let bytes = u32::try_from(bytes.clamp(1, PENDING_BYTES_MAX)).map_err(|_| ())?;
-        Arc::clone(&self.pending).try_acquire_many_owned(bytes).map_err(|_| {
+    /// Room for `bytes` that wait for the blocking pool; none without a store.
+    fn reserve(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        self.store.as_ref()?;
+        let bytes = u32::try_from(bytes.clamp(1, PENDING_BYTES_MAX)).expect("clamped to 128 MiB");
+        let permit = Arc::clone(&self.pending).try_acquire_many_owned(bytes);
+        if permit.is_err() {
             self.metrics.sessions.session_event(&Event::Ignored(Reason::StoreBusy));
-        })
+        }
+        permit.ok()
     }
 
     fn write(&self, keep: &Keep) {
@@ -140,4 +147,16 @@ impl Storage {
             tracing::debug!(%error, "store_write_failed");
         }
     }
+}
+
+/// Runs `work`, which touches the store, on the blocking pool. A panic there ends
+/// the process: what the store believes of its disk may be wrong from then on,
+/// and without the process all traffic passes.
+fn on_blocking_pool(work: impl FnOnce() + Send + 'static) {
+    tokio::task::spawn_blocking(|| {
+        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            tracing::error!("store_panicked");
+            std::process::abort();
+        }
+    });
 }

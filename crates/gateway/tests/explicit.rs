@@ -309,6 +309,87 @@ fn an_upgrade_becomes_a_tunnel() {
 }
 
 #[test]
+fn tunnels_count_among_the_connections() {
+    let proxy = Proxy::start(|options| options.connections_max = 2);
+    let (to, server) = origin(2, |socket| drop(thread::spawn(|| echo(socket))));
+    let connect = || {
+        let mut socket = proxy.connect();
+        write!(socket, "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
+        socket
+    };
+    let mut tunnels = [connect(), connect()];
+    for tunnel in &mut tunnels {
+        assert!(head(tunnel).starts_with("HTTP/1.1 200"));
+    }
+    server.join().unwrap();
+    // Both places are taken: the third waits until one is free.
+    let mut third = connect();
+    third.set_read_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
+    assert!(third.read(&mut [0]).is_err(), "a third connection was served");
+    let [first, _second] = tunnels;
+    drop(first);
+    third.set_read_timeout(Some(PATIENCE)).unwrap();
+    // Nobody accepts at the origin any more.
+    assert!(head(&mut third).starts_with("HTTP/1.1 502"));
+}
+
+#[test]
+fn the_content_of_a_chunked_get_arrives() {
+    let proxy = Proxy::start(|_| {});
+    let (bodies, seen) = mpsc::channel();
+    let (to, server) = origin(1, move |mut socket| {
+        let request = head(&mut socket);
+        assert!(request.to_lowercase().contains("transfer-encoding: chunked"), "{request}");
+        let mut body = [0; 15];
+        socket.read_exact(&mut body).unwrap();
+        bodies.send(body).unwrap();
+        socket.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    });
+    let mut socket = proxy.connect();
+    write!(
+        socket,
+        "GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    )
+    .unwrap();
+    assert!(head(&mut socket).starts_with("HTTP/1.1 204"));
+    assert_eq!(&seen.recv_timeout(PATIENCE).unwrap(), b"5\r\nhello\r\n0\r\n\r\n");
+    server.join().unwrap();
+}
+
+#[test]
+fn an_old_server_is_answered_for_in_the_clients_version() {
+    let proxy = Proxy::start(|_| {});
+    let (to, server) = origin(1, |mut socket| {
+        head(&mut socket);
+        socket.write_all(b"HTTP/1.0 200 OK\r\n\r\nold").unwrap();
+    });
+    let mut socket = proxy.connect();
+    write!(socket, "GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n").unwrap();
+    let answer = head(&mut socket);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.to_lowercase().contains("via: 1.0 weir-"), "{answer}");
+    server.join().unwrap();
+}
+
+#[test]
+fn a_server_that_changes_the_protocol_unasked_is_refused() {
+    let proxy = Proxy::start(|_| {});
+    let (to, server) = origin(1, |mut socket| {
+        head(&mut socket);
+        socket
+            .write_all(
+                b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: evil\r\n\r\n",
+            )
+            .unwrap();
+    });
+    let mut socket = proxy.connect();
+    write!(socket, "GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
+    assert!(head(&mut socket).starts_with("HTTP/1.1 502"));
+    assert_eq!(proxy.status().reasons.get("upstream_broke"), Some(&1));
+    server.join().unwrap();
+}
+
+#[test]
 fn http_refusals_tell_the_client_what_to_do() {
     let proxy = Proxy::start(|_| {});
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

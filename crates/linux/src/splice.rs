@@ -23,21 +23,73 @@ use crate::sys;
 ///
 /// # Cancel safety
 ///
-/// Not cancel safe: bytes in the pipes are lost with the future.
-pub async fn relay(a: &TcpStream, b: &TcpStream) -> (u64, u64) {
-    let (mut forward, mut backward) = (0, 0);
-    let done = tokio::try_join!(pump(a, b, &mut forward), pump(b, a, &mut backward));
-    if let Err(error) = done {
-        tracing::debug!(%error, "relay cut");
-        for leg in [a, b] {
+/// Not cancel safe: bytes in the pipes are lost with the future, and both sockets
+/// are set to reset.
+pub async fn relay(a: &TcpStream, b: &TcpStream) -> Relayed {
+    relay_after(a, b, &[], &[]).await
+}
+
+/// As [`relay`], when `to_b` and `to_a` were read from the other one already and
+/// are still to be written. They count as relayed.
+///
+/// # Cancel safety
+///
+/// As [`relay`].
+pub async fn relay_after(a: &TcpStream, b: &TcpStream, to_b: &[u8], to_a: &[u8]) -> Relayed {
+    let mut relayed = Relayed::default();
+    let cut = Cut([a, b]);
+    let (forward, backward) = (&mut relayed.forward, &mut relayed.backward);
+    match tokio::try_join!(pump(a, b, to_b, forward), pump(b, a, to_a, backward)) {
+        Ok(_) => {
+            std::mem::forget(cut);
+            relayed.complete = true;
+        }
+        Err(error) => tracing::debug!(%error, "relay_cut"),
+    }
+    relayed
+}
+
+/// What a relay moved, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Relayed {
+    /// From `a` to `b`.
+    pub forward: u64,
+    /// From `b` to `a`.
+    pub backward: u64,
+    /// Both directions came to their end; otherwise both sockets are set to reset.
+    pub complete: bool,
+}
+
+/// Sets both sockets to reset unless it is forgotten: a stream that is cut must
+/// not look complete.
+struct Cut<'a>([&'a TcpStream; 2]);
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        for leg in self.0 {
             // A socket that is gone needs no reset.
             SockRef::from(leg).set_linger(Some(Duration::ZERO)).ok();
         }
     }
-    (forward, backward)
 }
 
-async fn pump(from: &TcpStream, to: &TcpStream, moved: &mut u64) -> io::Result<()> {
+async fn pump(
+    from: &TcpStream,
+    to: &TcpStream,
+    mut early: &[u8],
+    moved: &mut u64,
+) -> io::Result<()> {
+    while !early.is_empty() {
+        to.writable().await?;
+        match to.try_write(early) {
+            Ok(written) => {
+                early = &early[written..];
+                *moved += u64::try_from(written).expect("usize fits");
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
     let (read_end, write_end) = sys::pipe(PIPE_BYTES)?;
     loop {
         let mut left = ready(from, Interest::READABLE, || {
@@ -126,7 +178,9 @@ mod tests {
         right.write_all(&down).await.unwrap();
         drop(right);
         assert!(left.await.unwrap() == expected.1);
-        assert_eq!(relayed.await.unwrap(), (5_000_000, 3_000_000));
+        let relayed = relayed.await.unwrap();
+        assert_eq!((relayed.forward, relayed.backward), (5_000_000, 3_000_000));
+        assert!(relayed.complete);
     }
 
     #[tokio::test]
@@ -137,7 +191,20 @@ mod tests {
         drop(left);
         let error = right.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-        assert_eq!(relayed.await.unwrap(), (0, 0));
+        assert_eq!(relayed.await.unwrap(), Relayed::default());
+    }
+
+    #[tokio::test]
+    async fn a_relay_that_is_dropped_looks_cut_and_not_complete() {
+        let ((left, a), (mut right, b)) = (pair().await, pair().await);
+        let relayed = tokio::spawn(async move { relay_after(&a, &b, b"early", b"").await });
+        let mut early = [0; 5];
+        right.read_exact(&mut early).await.unwrap();
+        assert_eq!(&early, b"early");
+        relayed.abort();
+        let error = right.read_u8().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        drop(left);
     }
 
     #[tokio::test]
@@ -159,6 +226,6 @@ mod tests {
         right.read_to_end(&mut got).await.unwrap();
         assert_eq!(got.len() as u64, sent);
         drop(right);
-        assert_eq!(relayed.await.unwrap().0, sent);
+        assert_eq!(relayed.await.unwrap().forward, sent);
     }
 }

@@ -176,7 +176,7 @@ impl BtSession {
         let Entered { info_hash, .. } = self.content?;
         let (object, start) = if let Some(info) = &self.info {
             (content_object(info_hash), info.offset_of(block)?)
-        } else if self.options.serve_unchecked {
+        } else if self.options.serve_unchecked && !self.may_learn_metadata() {
             let (piece_bytes, start) = self.inferred_place(block)?;
             (inferred_object(info_hash, piece_bytes), start)
         } else {

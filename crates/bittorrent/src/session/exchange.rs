@@ -193,6 +193,20 @@ impl BtSession {
         until.into_iter().chain(self.exchange.ask_at).min()
     }
 
+    /// Whether metadata may still come, so that nothing unchecked is served yet:
+    /// bytes that never met their hash are for contents nobody can check.
+    pub(super) fn may_learn_metadata(&self) -> bool {
+        let exchange = &self.exchange;
+        let under_way =
+            exchange.look.is_some() || exchange.asking.is_some() || exchange.ask_at.is_some();
+        let greeting = self.options.ask_metadata
+            && Leg::BOTH.into_iter().any(|leg| !self.side(leg).extensions.seen)
+            && Leg::BOTH.into_iter().all(|leg| {
+                self.side(leg).handshake.is_some_and(|h| h.reserved.extension())
+            });
+        under_way || greeting
+    }
+
     /// Plans to ask, if it makes sense.
     fn consider_asking(&mut self) {
         let exchange = &self.exchange;

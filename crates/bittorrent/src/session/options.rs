@@ -11,8 +11,9 @@ pub struct SessionOptions {
     pub answer_outside: bool,
     /// Look-ups in flight for each leg. Default 64.
     pub lookups_max: usize,
-    /// Requests of each leg that wait for their look-up; more are forwarded.
-    /// Default 4096.
+    /// Requests of each leg that wait for their look-up; more are forwarded. Clients
+    /// queue as many as their peer says it takes: 500 to 2000 mostly, 10,000 seen.
+    /// Default 16,384: 192 KiB.
     pub waiting_max: usize,
     /// Answered bytes that may wait to be written to a leg before no more is
     /// looked up for it. Default 1 MiB.
@@ -37,7 +38,7 @@ impl Default for SessionOptions {
         Self {
             answer_outside: false,
             lookups_max: 64,
-            waiting_max: 4096,
+            waiting_max: 16_384,
             queued_bytes_max: 1 << 20,
             serves_max: 8,
             keep_alive: Duration::from_secs(55),

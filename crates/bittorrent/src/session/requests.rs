@@ -7,8 +7,8 @@ use weir_session::Ticket;
 use super::recent::Recent;
 use crate::wire::Block;
 
-/// Requests remembered as forwarded; clients keep at most some 2000 outstanding.
-const FORWARDED_MAX: usize = 4096;
+/// Requests remembered as forwarded; clients keep 500 to 10,000 outstanding.
+const FORWARDED_MAX: usize = 16_384;
 
 /// Blocks remembered as served.
 const SERVED_MAX: usize = 2048;

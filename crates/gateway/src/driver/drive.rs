@@ -24,6 +24,8 @@ pub(crate) enum End {
     Left {
         /// Inside, outside.
         legs: [TcpStream; 2],
+        /// What is still to be written to each before what comes now.
+        unsent: [Vec<u8>; 2],
         /// Why.
         reason: LeaveReason,
         /// No byte was added or taken in either direction.
@@ -66,7 +68,8 @@ pub(crate) async fn drive(
         (Ok(()), Some(reason)) => {
             let untouched =
                 inside.read_bytes == outside.sent_bytes && outside.read_bytes == inside.sent_bytes;
-            End::Left { legs: [inside.socket, outside.socket], reason, untouched }
+            let unsent = [inside.unsent(), outside.unsent()];
+            End::Left { legs: [inside.socket, outside.socket], unsent, reason, untouched }
         }
         (Err(error), _) => {
             reset(inside.socket);
@@ -111,10 +114,16 @@ impl<F: Fn(Event)> Driver<'_, F> {
                 self.tell_queued(leg);
             }
             if self.left.is_some() {
-                return self.flush().await;
+                return Ok(());
             }
             if self.legs.iter().all(|leg| leg.closed) {
                 return Ok(());
+            }
+            // Before reads, or a busy leg would put it off for ever.
+            if self.session.next_deadline().is_some_and(|at| clock::until(at).is_zero()) {
+                self.feed(Input::Timer);
+                tokio::task::yield_now().await;
+                continue;
             }
             match self.wait().await? {
                 Wake::Read(leg) => self.read(leg)?,
@@ -177,9 +186,10 @@ impl<F: Fn(Event)> Driver<'_, F> {
     fn tell_queued(&mut self, leg: Leg) {
         let state = &mut self.legs[leg.index()];
         let queued_bytes = state.queued_bytes;
-        let emptied = queued_bytes == 0 && state.told_bytes != 0;
+        let emptied = queued_bytes == 0 && (state.told_bytes != 0 || state.untold_sends);
         if emptied || queued_bytes.abs_diff(state.told_bytes) >= READ_BYTES {
             state.told_bytes = queued_bytes;
+            state.untold_sends = false;
             self.feed(Input::Queued { leg, queued_bytes });
         }
     }
@@ -229,16 +239,5 @@ impl<F: Fn(Event)> Driver<'_, F> {
             Output::Leave(reason) => self.left = Some(reason),
             Output::Event(event) => (self.count)(event),
         }
-    }
-
-    /// Writes out everything queued, so that the sockets can be handed on.
-    async fn flush(&mut self) -> io::Result<()> {
-        for leg in &mut self.legs {
-            while !leg.queue.is_empty() {
-                leg.socket.writable().await?;
-                leg.write()?;
-            }
-        }
-        Ok(())
     }
 }

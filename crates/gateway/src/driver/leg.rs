@@ -12,6 +12,12 @@ use tokio::net::TcpStream;
 pub(super) const READ_BYTES: usize = 64 * 1024;
 /// Bytes that wait for a leg before the opposite leg is no longer read.
 pub(super) const QUEUE_BYTES_HIGH: usize = 256 * 1024;
+/// What a part of the queue takes beside its bytes, about: small messages in
+/// great numbers must not cost more memory than the bound says.
+const PART_BYTES: usize = 64;
+/// Reads below this are copied out of the buffer, which then serves again: a few
+/// bytes must not keep 64 KiB.
+const COPY_BYTES: usize = 4096;
 /// Parts handed to one `writev`.
 const WRITE_PARTS: usize = 64;
 
@@ -20,8 +26,10 @@ pub(super) struct LegState {
     pub(super) queue: VecDeque<Bytes>,
     /// Sum of the queue's parts.
     pub(super) queued_bytes: usize,
-    /// What the session was last told.
+    /// What the session was last told of it.
     pub(super) told_bytes: usize,
+    /// Whether something was sent here since.
+    pub(super) untold_sends: bool,
     pub(super) read_bytes: u64,
     /// Bytes the session sent here, written or not, less the skipped.
     pub(super) sent_bytes: u64,
@@ -42,6 +50,7 @@ impl LegState {
             queue: VecDeque::new(),
             queued_bytes: 0,
             told_bytes: 0,
+            untold_sends: false,
             read_bytes: 0,
             sent_bytes: 0,
             skip_bytes: 0,
@@ -53,7 +62,7 @@ impl LegState {
     }
 
     pub(super) fn wants_read(&self, other: &Self) -> bool {
-        !self.ended && other.queued_bytes < QUEUE_BYTES_HIGH
+        !self.ended && other.queued_bytes + other.queue.len() * PART_BYTES < QUEUE_BYTES_HIGH
     }
 
     pub(super) fn send(&mut self, mut data: Bytes) {
@@ -61,6 +70,7 @@ impl LegState {
         self.skip_bytes -= skipped;
         let data = data.split_off(skipped);
         self.sent_bytes += data.len() as u64;
+        self.untold_sends = true;
         if !data.is_empty() && !self.closed {
             self.queued_bytes += data.len();
             self.queue.push_back(data);
@@ -75,7 +85,12 @@ impl LegState {
             Ok(n) => {
                 self.ended = n == 0;
                 self.read_bytes += n as u64;
-                Ok(Some(self.buffer.split().freeze()))
+                if n >= COPY_BYTES {
+                    return Ok(Some(self.buffer.split().freeze()));
+                }
+                let data = Bytes::copy_from_slice(&self.buffer);
+                self.buffer.clear();
+                Ok(Some(data))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
@@ -105,6 +120,11 @@ impl LegState {
             }
         }
         Ok(())
+    }
+
+    /// The bytes that wait.
+    pub(super) fn unsent(&self) -> Vec<u8> {
+        self.queue.iter().flatten().copied().collect()
     }
 
     fn written(&mut self, mut n: usize) {

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use weir_ranges::{ByteRange, Instant, ObjectId};
 use weir_session::{Input, LeaveReason, Leg, Output, Session, Ticket};
 
-use super::leg::{QUEUE_BYTES_HIGH, READ_BYTES, reset};
+use super::leg::{LegState, QUEUE_BYTES_HIGH, READ_BYTES, reset};
 use super::{End, Prelude, drive};
 use crate::metrics::Metrics;
 use crate::storage::Storage;
@@ -140,8 +140,9 @@ async fn leaving_hands_the_sockets_on_and_says_whether_bytes_were_added() {
         client.write_all(b"hello").await.unwrap();
         let storage = storage();
         let end = drive(inside, outside, &mut session, None, &storage, |_| {}).await;
-        let End::Left { legs, reason, untouched } = end else { panic!("{end:?}") };
+        let End::Left { legs, unsent, reason, untouched } = end else { panic!("{end:?}") };
         assert_eq!((reason, untouched), (LeaveReason::NotOurs, !added));
+        assert!(unsent.iter().all(Vec::is_empty));
         drop(legs);
         assert_eq!(read_all(&mut peer).await, b"hello");
         assert_eq!(read_all(&mut client).await, if added { &b"!"[..] } else { b"" });
@@ -229,4 +230,71 @@ async fn every_look_up_is_answered_with_a_miss_when_there_is_no_store() {
     assert!(matches!(end, End::Finished | End::Broken(_)), "{end:?}");
     let answered = answered.lock().unwrap();
     assert_eq!(*answered, [(Ticket(0), true), (Ticket(1), true), (Ticket(2), true)]);
+}
+
+#[tokio::test]
+async fn leaving_does_not_wait_for_a_reader_that_stalls() {
+    let ((mut client, inside), (mut peer, outside)) = (pair().await, pair().await);
+    let big = Bytes::from(vec![9; 32 << 20]);
+    let mut session = machine(move |input| {
+        let Input::Bytes { .. } = input else { return Vec::new() };
+        let send = Output::Send { leg: Leg::Outside, data: big.clone() };
+        vec![send, Output::Leave(LeaveReason::NotOurs)]
+    });
+    client.write_all(b"hello").await.unwrap();
+    let storage = storage();
+    let end = drive(inside, outside, &mut session, None, &storage, |_| {}).await;
+    let End::Left { legs, unsent, untouched, .. } = end else { panic!("{end:?}") };
+    assert!(!untouched && unsent[0].is_empty() && !unsent[1].is_empty());
+    let written = 5 + (32 << 20) - unsent[1].len();
+    drop(legs);
+    assert_eq!(read_all(&mut peer).await.len(), written);
+}
+
+#[tokio::test]
+async fn a_timer_that_is_due_comes_before_more_bytes() {
+    struct Due {
+        timers: std::sync::Arc<std::sync::atomic::AtomicU32>,
+    }
+    impl Session for Due {
+        fn handle(&mut self, _now: Instant, input: Input) {
+            if let Input::Timer = input {
+                self.timers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        fn poll_output(&mut self) -> Option<Output> {
+            None
+        }
+        fn next_deadline(&self) -> Option<Instant> {
+            let seen = self.timers.load(std::sync::atomic::Ordering::Relaxed);
+            (seen == 0).then_some(Instant::from_nanos(1))
+        }
+    }
+    let ((mut client, inside), (peer, outside)) = (pair().await, pair().await);
+    let timers = std::sync::Arc::default();
+    let mut session = Due { timers: std::sync::Arc::clone(&timers) };
+    client.write_all(&[1; 1000]).await.unwrap();
+    let storage = storage();
+    let drive = drive(inside, outside, &mut session, None, &storage, |_| {});
+    let ends = async {
+        while timers.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        reset(client);
+        drop(peer);
+    };
+    tokio::join!(drive, ends);
+    assert_eq!(timers.load(std::sync::atomic::Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn many_small_parts_hold_a_sender_back_like_few_large_ones() {
+    let ((_client, inside), (_peer, outside)) = (pair().await, pair().await);
+    let (inside, mut outside) = (LegState::new(inside), LegState::new(outside));
+    let mut parts = 0;
+    while inside.wants_read(&outside) {
+        outside.send(Bytes::from_static(&[0; 4]));
+        parts += 1;
+    }
+    assert!((1000..=QUEUE_BYTES_HIGH / 64).contains(&parts), "{parts}");
 }

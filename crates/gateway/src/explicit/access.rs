@@ -113,11 +113,13 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// Whether a connection ended at one of the gateway's own addresses: both ends
-/// then have the same one.
-pub(super) fn is_own(socket: &TcpStream) -> bool {
+/// Whether a connection made for `client` has turned out to end at the gateway
+/// itself, whatever address led there: both ends then have the same one.
+pub(super) fn is_forbidden(client: SocketAddr, socket: &TcpStream, own: SocketAddr) -> bool {
     match (socket.local_addr(), socket.peer_addr()) {
-        (Ok(local), Ok(peer)) => local.ip() == peer.ip(),
+        (Ok(local), Ok(peer)) if local.ip() == peer.ip() => {
+            peer.port() == own.port() || !client.ip().to_canonical().is_loopback()
+        }
         _ => false,
     }
 }

@@ -9,66 +9,29 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use base64::Engine;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full};
-use hyper::body::Incoming;
-use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{self, HeaderValue};
 use hyper::http::uri::Scheme;
 use hyper::service::service_fn;
 use hyper::upgrade::Upgraded;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 
+use super::fields::{basic, has_foreign_coding, strip_hop_by_hop, upgrade_of};
 use super::{DialError, GREETING_TIMEOUT, Proxy, tunnel};
 use crate::metrics::{ExplicitRefusal, ProxyKind};
 use crate::supervise;
 
-/// How the gateway calls itself in `Via` (RFC 9110 §7.6.3). The suffix is drawn
-/// at start, so that two gateways in a row are not taken for a loop.
-const VIA_NAME: &str = "weir";
 /// Bytes of a request's head; more is answered with 431.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Fields that concern one hop only (RFC 9110 §7.6.1).
-const HOP_BY_HOP: [HeaderName; 8] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    HeaderName::from_static("proxy-connection"),
-    header::TE,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
-
 type Body = BoxBody<Bytes, hyper::Error>;
 type SendRequest = hyper::client::conn::http1::SendRequest<Incoming>;
-
-/// What all forwarded requests share.
-#[derive(Debug)]
-pub(super) struct Forward {
-    via: HeaderValue,
-}
-
-impl Forward {
-    pub(super) fn new() -> Self {
-        let nonce = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), VIA_NAME);
-        let via = format!("1.1 {VIA_NAME}-{:08x}", nonce & 0xffff_ffff);
-        Self { via: HeaderValue::try_from(via).expect("letters, digits, a blank and a dash") }
-    }
-
-    /// Whether a request with these fields has been here before.
-    fn has_been_here(&self, headers: &HeaderMap) -> bool {
-        let name = self.via.as_bytes();
-        headers
-            .get_all(header::VIA)
-            .iter()
-            .any(|value| value.as_bytes().split(|b| *b == b',').any(|hop| hop.trim_ascii() == name))
-    }
-}
 
 /// One client connection, with the upstream connection it used last. Not shared
 /// with other clients: they may not be allowed to go where this one went.
@@ -76,12 +39,19 @@ struct Connection {
     proxy: Arc<Proxy>,
     client: SocketAddr,
     upstream: tokio::sync::Mutex<Option<(String, SendRequest)>>,
+    /// Its place among the connections; a tunnel takes it along.
+    place: Arc<OwnedSemaphorePermit>,
 }
 
 /// Serves one client that speaks HTTP.
-pub(super) async fn serve(proxy: &Arc<Proxy>, socket: TcpStream, client: SocketAddr) {
-    let upstream = tokio::sync::Mutex::default();
-    let connection = Arc::new(Connection { proxy: Arc::clone(proxy), client, upstream });
+pub(super) async fn serve(
+    proxy: &Arc<Proxy>,
+    socket: TcpStream,
+    client: SocketAddr,
+    place: OwnedSemaphorePermit,
+) {
+    let (upstream, place) = (tokio::sync::Mutex::default(), Arc::new(place));
+    let connection = Arc::new(Connection { proxy: Arc::clone(proxy), client, upstream, place });
     let service = service_fn(move |request| {
         let connection = Arc::clone(&connection);
         async move { Ok::<_, Infallible>(connection.answer(request).await) }
@@ -91,6 +61,7 @@ pub(super) async fn serve(proxy: &Arc<Proxy>, socket: TcpStream, client: SocketA
         .header_read_timeout(GREETING_TIMEOUT)
         .max_buf_size(HEAD_BYTES_MAX)
         .preserve_header_case(true)
+        .half_close(true)
         .serve_connection(TokioIo::new(socket), service)
         .with_upgrades()
         .await;
@@ -148,9 +119,14 @@ impl Connection {
                 return Err(Refusal(StatusCode::PROXY_AUTHENTICATION_REQUIRED, why));
             }
         }
-        if self.proxy.forward.has_been_here(request.headers()) {
-            self.proxy.refuse(ExplicitRefusal::Destination);
+        if self.proxy.via.is_in(request.headers()) {
+            self.proxy.refuse(ExplicitRefusal::Loop);
             return Err(Refusal(StatusCode::LOOP_DETECTED, "this request goes round in circles"));
+        }
+        if has_foreign_coding(request.headers()) {
+            self.proxy.refuse(ExplicitRefusal::UnsupportedCommand);
+            let why = "of the transfer codings only chunked is understood";
+            return Err(Refusal(StatusCode::NOT_IMPLEMENTED, why));
         }
         Ok(())
     }
@@ -163,11 +139,12 @@ impl Connection {
             return Err(Refusal(StatusCode::BAD_REQUEST, "CONNECT takes HOST:PORT"));
         };
         let outside = self.proxy.dial(self.client, unbracketed(host), port).await?;
-        let proxy = Arc::clone(&self.proxy);
+        let (proxy, place) = (Arc::clone(&self.proxy), Arc::clone(&self.place));
         supervise::spawn(&self.proxy.sessions.metrics, "connect", async move {
             if let Some((inside, early)) = upgraded(hyper::upgrade::on(request).await) {
                 tunnel::run_with(&proxy, inside, outside, early).await;
             }
+            drop(place);
         });
         Ok(Response::new(empty()))
     }
@@ -198,7 +175,13 @@ impl Connection {
             request.headers_mut().insert(header::CONNECTION, connection);
             request.headers_mut().insert(header::UPGRADE, protocol.clone());
         }
-        request.headers_mut().append(header::VIA, self.proxy.forward.via.clone());
+        let received = request.version();
+        self.proxy.via.add(request.headers_mut(), received);
+        // hyper takes a GET without framing for one without content.
+        if !request.body().is_end_stream() && request.body().size_hint().exact().is_none() {
+            let chunked = HeaderValue::from_static("chunked");
+            request.headers_mut().insert(header::TRANSFER_ENCODING, chunked);
+        }
         // RFC 9112 §3.2.2: what the request line says replaces what Host said.
         let host_field = HeaderValue::try_from(&authority)
             .map_err(|_| Refusal(StatusCode::BAD_REQUEST, "that is no host name"))?;
@@ -208,21 +191,31 @@ impl Connection {
 
         let client_side = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
         let mut response = self.send(&authority, &host, port, request).await?;
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let received = response.version();
+        *response.version_mut() = Version::HTTP_11;
+        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let protocol = upgrade_of(response.headers());
+        strip_hop_by_hop(response.headers_mut());
+        if switched {
+            let (Some(client_side), Some(protocol)) = (client_side, protocol) else {
+                self.proxy.refuse(ExplicitRefusal::UpstreamBroke);
+                let why = "that server changes the protocol without being asked";
+                return Err(Refusal(StatusCode::BAD_GATEWAY, why));
+            };
+            let connection = HeaderValue::from_static("upgrade");
+            response.headers_mut().insert(header::CONNECTION, connection);
+            response.headers_mut().insert(header::UPGRADE, protocol);
             let upstream_side = hyper::upgrade::on(&mut response);
-            if let Some(client_side) = client_side {
-                let proxy = Arc::clone(&self.proxy);
-                supervise::spawn(&self.proxy.sessions.metrics, "upgrade", async move {
-                    let (inside, outside) = tokio::join!(client_side, upstream_side);
-                    if let (Some(inside), Some(outside)) = (upgraded(inside), upgraded(outside)) {
-                        tunnel::join(&proxy, inside, outside).await;
-                    }
-                });
-            }
-        } else {
-            strip_hop_by_hop(response.headers_mut());
+            let (proxy, place) = (Arc::clone(&self.proxy), Arc::clone(&self.place));
+            supervise::spawn(&self.proxy.sessions.metrics, "upgrade", async move {
+                let (inside, outside) = tokio::join!(client_side, upstream_side);
+                if let (Some(inside), Some(outside)) = (upgraded(inside), upgraded(outside)) {
+                    tunnel::join(&proxy, inside, outside).await;
+                }
+                drop(place);
+            });
         }
-        response.headers_mut().append(header::VIA, self.proxy.forward.via.clone());
+        self.proxy.via.add(response.headers_mut(), received);
         Ok(response.map(BodyExt::boxed))
     }
 
@@ -270,7 +263,7 @@ impl Connection {
 
     fn upstream_broke(&self, error: &hyper::Error) -> Refusal {
         tracing::debug!(%error, "upstream_broke");
-        self.proxy.refuse(ExplicitRefusal::ConnectFailed);
+        self.proxy.refuse(ExplicitRefusal::UpstreamBroke);
         Refusal(StatusCode::BAD_GATEWAY, "that server broke off")
     }
 }
@@ -291,28 +284,6 @@ fn max_forwards(request: &mut Request<Incoming>) -> Option<Response<Body>> {
     }
 }
 
-/// The protocol a request wants to change to (RFC 9110 §7.8), if its
-/// `Connection` field says so.
-fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
-    let asked = connection_options(headers).any(|option| option.eq_ignore_ascii_case("upgrade"));
-    headers.get(header::UPGRADE).filter(|_| asked).cloned()
-}
-
-fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let values = headers.get_all(header::CONNECTION).iter();
-    values.filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(',')).map(str::trim)
-}
-
-/// Takes out what concerns one hop only, the fields that `Connection` names
-/// among it.
-fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> =
-        connection_options(headers).filter_map(|option| option.parse().ok()).collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
-        headers.remove(name);
-    }
-}
-
 fn origin_form(uri: &Uri) -> Uri {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
@@ -322,17 +293,6 @@ fn origin_form(uri: &Uri) -> Uri {
 /// The address in brackets, as sockets want it.
 fn unbracketed(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
-}
-
-/// Name and password of a Basic field (RFC 7617).
-fn basic(value: &HeaderValue) -> Option<(Vec<u8>, Vec<u8>)> {
-    let (scheme, coded) = value.to_str().ok()?.split_once(' ')?;
-    if !scheme.eq_ignore_ascii_case("basic") {
-        return None;
-    }
-    let text = base64::engine::general_purpose::STANDARD.decode(coded.trim()).ok()?;
-    let colon = text.iter().position(|b| *b == b':')?;
-    Some((text[..colon].to_vec(), text[colon + 1..].to_vec()))
 }
 
 /// The socket under an upgraded connection, and what was read ahead from it.
@@ -357,52 +317,6 @@ fn text(status: StatusCode, why: &'static str) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
-        let field = |(name, value): &(&'static str, &'static str)| {
-            (HeaderName::from_static(name), HeaderValue::from_static(value))
-        };
-        fields.iter().map(field).collect()
-    }
-
-    #[test]
-    fn strips_what_connection_names_and_the_standing_list() {
-        let mut fields = headers(&[
-            ("connection", "close, X-Mine"),
-            ("x-mine", "1"),
-            ("x-yours", "2"),
-            ("proxy-authorization", "Basic eA=="),
-            ("te", "trailers"),
-        ]);
-        strip_hop_by_hop(&mut fields);
-        assert_eq!(fields, headers(&[("x-yours", "2")]));
-    }
-
-    #[test]
-    fn knows_its_own_via_among_others() {
-        let forward = Forward::new();
-        let other = Forward { via: HeaderValue::from_static("1.1 weir-other") };
-        let mut fields = headers(&[("via", "1.0 squid, 1.1 weir-other")]);
-        assert!(!forward.has_been_here(&fields));
-        assert!(other.has_been_here(&fields));
-        fields.append(header::VIA, forward.via.clone());
-        assert!(forward.has_been_here(&fields));
-    }
-
-    #[test]
-    fn an_upgrade_must_be_asked_for_in_connection() {
-        let asked = headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]);
-        assert_eq!(upgrade_of(&asked), Some(HeaderValue::from_static("websocket")));
-        assert_eq!(upgrade_of(&headers(&[("upgrade", "h2c")])), None);
-    }
-
-    #[test]
-    fn reads_basic_credentials() {
-        let basic_of = |s| basic(&HeaderValue::from_static(s));
-        assert_eq!(basic_of("Basic dTpwOnc="), Some((b"u".to_vec(), b"p:w".to_vec())));
-        assert_eq!(basic_of("Bearer dTpw"), None);
-        assert_eq!(basic_of("Basic !!"), None);
-    }
 
     #[test]
     fn absolute_form_becomes_origin_form() {

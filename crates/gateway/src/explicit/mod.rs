@@ -9,6 +9,7 @@
 //! gateway itself unless the client is there too, and itself as destination.
 
 mod access;
+mod fields;
 mod http;
 mod socks5;
 mod tunnel;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use weir_identify::Pack;
 
 pub use access::{Credentials, Network, ParseNetworkError};
@@ -30,8 +31,10 @@ use crate::supervise;
 
 /// Time a client has to say what it wants.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time to reach a destination.
+/// Time to resolve a destination and to try all its addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for one of several addresses, so that a dead one does not use it all up.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(8);
 /// Pause after `accept` failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -56,7 +59,7 @@ struct Proxy {
     local: SocketAddr,
     sessions: Arc<Sessions>,
     pack: Arc<Pack>,
-    forward: http::Forward,
+    via: fields::Via,
 }
 
 /// Serves `listener` for ever.
@@ -69,7 +72,7 @@ pub(crate) async fn serve(
     let local = listener.local_addr()?;
     let places = Arc::new(Semaphore::new(options.connections_max));
     let metrics = Arc::clone(&sessions.metrics);
-    let proxy = Arc::new(Proxy { options, local, sessions, pack, forward: http::Forward::new() });
+    let proxy = Arc::new(Proxy { options, local, sessions, pack, via: fields::Via::new() });
     loop {
         let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
         let (socket, client) = match listener.accept().await {
@@ -82,14 +85,18 @@ pub(crate) async fn serve(
         };
         let proxy = Arc::clone(&proxy);
         supervise::spawn(&metrics, "explicit", async move {
-            proxy.connection(socket, client).await;
-            drop(place);
+            proxy.connection(socket, client, place).await;
         });
     }
 }
 
 impl Proxy {
-    async fn connection(self: &Arc<Self>, socket: TcpStream, client: SocketAddr) {
+    async fn connection(
+        self: &Arc<Self>,
+        socket: TcpStream,
+        client: SocketAddr,
+        place: OwnedSemaphorePermit,
+    ) {
         if !self.options.clients.iter().any(|network| network.contains(client.ip())) {
             return self.refuse(ExplicitRefusal::Client);
         }
@@ -100,7 +107,7 @@ impl Proxy {
             (Ok(Ok(0)) | Ok(Err(_)), _) => {}
             (Err(_), _) => self.refuse(ExplicitRefusal::Timeout),
             (Ok(Ok(_)), [socks5::VERSION]) => socks5::serve(self, socket, client).await,
-            (Ok(Ok(_)), _) => http::serve(self, socket, client).await,
+            (Ok(Ok(_)), _) => http::serve(self, socket, client, place).await,
         }
     }
 
@@ -128,8 +135,9 @@ impl Proxy {
                     last = DialError::Forbidden;
                     continue;
                 }
-                match TcpStream::connect(addr).await {
-                    Ok(socket) if access::is_own(&socket) && !client.ip().is_loopback() => {
+                let connect = tokio::time::timeout(ADDRESS_TIMEOUT, TcpStream::connect(addr));
+                match connect.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+                    Ok(socket) if access::is_forbidden(client, &socket, self.local) => {
                         last = DialError::Forbidden;
                     }
                     Ok(socket) => {

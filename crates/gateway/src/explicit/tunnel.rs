@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use weir_identify::{Action, Pack, Speaker, Verdict, WINDOW_BYTES};
 use weir_linux::splice;
@@ -27,7 +27,7 @@ pub(super) async fn run(proxy: &Arc<Proxy>, inside: TcpStream, outside: TcpStrea
 pub(super) async fn run_with(
     proxy: &Arc<Proxy>,
     mut inside: TcpStream,
-    mut outside: TcpStream,
+    outside: TcpStream,
     early: Bytes,
 ) {
     let (Ok(client), Ok(peer)) = (inside.peer_addr(), outside.peer_addr()) else { return };
@@ -44,29 +44,32 @@ pub(super) async fn run_with(
             return proxy.sessions.run(flow).await;
         }
     }
-    if outside.write_all(&first).await.is_ok() {
-        relay(proxy, &inside, &outside).await;
-    }
+    relay(proxy, (&inside, &first), (&outside, &[])).await;
 }
 
 /// Joins two sockets that changed protocol, each with what was read ahead from
 /// it.
 pub(super) async fn join(
     proxy: &Arc<Proxy>,
-    (mut inside, from_inside): (TcpStream, Bytes),
-    (mut outside, from_outside): (TcpStream, Bytes),
+    (inside, from_inside): (TcpStream, Bytes),
+    (outside, from_outside): (TcpStream, Bytes),
 ) {
-    let early = tokio::try_join!(outside.write_all(&from_inside), inside.write_all(&from_outside));
-    if early.is_ok() {
-        relay(proxy, &inside, &outside).await;
-    }
+    relay(proxy, (&inside, &from_inside), (&outside, &from_outside)).await;
 }
 
-async fn relay(proxy: &Arc<Proxy>, inside: &TcpStream, outside: &TcpStream) {
-    let (up, down) = splice::relay(inside, outside).await;
+/// Relays; each socket comes with what was read from it already.
+async fn relay(
+    proxy: &Arc<Proxy>,
+    (inside, from_inside): (&TcpStream, &[u8]),
+    (outside, from_outside): (&TcpStream, &[u8]),
+) {
+    let relayed = splice::relay_after(inside, outside, from_inside, from_outside).await;
     let explicit = &proxy.sessions.metrics.explicit;
-    explicit.bytes_relayed(Leg::Inside, up);
-    explicit.bytes_relayed(Leg::Outside, down);
+    explicit.bytes_relayed(Leg::Inside, relayed.forward);
+    explicit.bytes_relayed(Leg::Outside, relayed.backward);
+    if !relayed.complete {
+        explicit.relay_cut();
+    }
 }
 
 /// Reads from the client until the pack's verdict is final. When the other side

@@ -43,6 +43,8 @@ labels! {
         ConnectFailed = "connect_failed",
         /// The destination is the gateway itself, or a place kept from clients.
         Destination = "destination",
+        /// The request has been here before.
+        Loop = "loop",
         /// The request breaks its protocol's grammar.
         Malformed = "malformed_request",
         /// The name has no address.
@@ -51,6 +53,8 @@ labels! {
         Timeout = "timeout",
         /// A command or a scheme that the port does not offer.
         UnsupportedCommand = "unsupported_command",
+        /// The server broke the protocol or the connection.
+        UpstreamBroke = "upstream_broke",
     }
 }
 

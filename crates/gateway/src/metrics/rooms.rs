@@ -230,10 +230,12 @@ impl Adopt {
 families! {
     /// See [`Explicit`].
     struct ExplicitFamilies in "explicit" {
-        /// Connections whose protocol was recognised, by protocol.
-        connections: Family<Label, Counter> = Family::default(), "connections", None;
+        /// Requests taken, by protocol: each HTTP request, each tunnel.
+        connections: Family<Label, Counter> = Family::default(), "requests", None;
         /// Connections refused, by reason.
         refused: Family<Label, Counter> = Family::default(), "refused", None;
+        /// Relays that were cut before both sides were done.
+        cut: Counter = Counter::default(), "relays_cut", None;
         /// Bytes relayed without a session, by the leg they came from.
         relayed: Family<Label, Counter> = Family::default(), "relayed", Some(Unit::Bytes);
     }
@@ -271,6 +273,11 @@ impl Explicit {
     /// Reasons of what was refused, without those that did not occur.
     pub(super) fn reasons(&self) -> BTreeMap<String, u64> {
         occurred(&self.families.refused, ExplicitRefusal::ALL.map(ExplicitRefusal::as_str))
+    }
+
+    /// A relay ended before both sides were done.
+    pub fn relay_cut(&self) {
+        self.families.cut.inc();
     }
 
     /// Bytes read from the leg `from` were relayed to the other, outside a session.

@@ -21,6 +21,7 @@ fn drive_everything(metrics: &Metrics) {
         sessions.session_event(&Event::Served { leg, bytes: 20 });
         sessions.session_event(&Event::Fetched { leg, bytes: 10 });
         metrics.explicit.bytes_relayed(leg, 7);
+        metrics.explicit.relay_cut();
     }
     sessions.session_event(&Event::CheckPassed { bytes: 5 });
     sessions.session_event(&Event::CheckFailed { bytes: 5 });

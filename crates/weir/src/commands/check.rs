@@ -50,14 +50,3 @@ fn eprint(text: &str) {
     use std::io::Write as _;
     writeln!(std::io::stderr().lock(), "weir: {text}").unwrap_or_default();
 }
-
-/// An error and its causes on one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
-}

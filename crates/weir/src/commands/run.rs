@@ -4,7 +4,7 @@ use std::io::Write;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
-use weir_gateway::{Gateway, RunError};
+use weir_gateway::{Gateway, RunError, error_chain};
 use weir_linux::StartError;
 
 use crate::cli::RunArgs;
@@ -92,7 +92,7 @@ fn failure(error: RunError) -> Failure {
                 StartError::Interface(_) | StartError::Signature(_) => Code::Config,
                 _ => Code::Unavailable,
             };
-            Failure::new(code, super::check::chain(start))
+            Failure::new(code, error_chain(start))
                 .hint("`weir check` with the same flags says what is missing")
         }
         RunError::Admin(_) => Failure::new(Code::Config, error.to_string()),

@@ -104,11 +104,23 @@ fn adopt(config: &Config) -> Result<Option<AdoptOptions>, Failure> {
         inside: c.inside.clone(),
         outside: c.outside.clone(),
         mark: c.mark,
-        table: in_range("intercept.table", c.table, 1, u32::MAX)?,
+        table: local_delivery_table(c.table)?,
         rule_pref: in_range("intercept.rule_pref", c.rule_pref, 1, 32_765)?,
         flows_max: in_range("intercept.flows_max", c.flows_max, 1024, 1 << 24)?,
         adopted_max: in_range("intercept.adopted_max", c.adopted_max, 16, 1 << 20)?,
     }))
+}
+
+/// The kernel's own tables route the whole machine; what the gateway puts into
+/// its table would make every address a local one.
+fn local_delivery_table(table: u32) -> Result<u32, Failure> {
+    match table {
+        0 | 253..=255 => {
+            let why = format!("is {table}, one of the kernel's own; choose another");
+            Err(bad("intercept.table", &why))
+        }
+        table => Ok(table),
+    }
 }
 
 fn explicit(config: &Config) -> Result<Option<ExplicitOptions>, Failure> {

@@ -57,6 +57,7 @@ fn what_cannot_work_is_refused() {
         ("[intercept]\ninside = [\"a\"]\noutside = [\"a\"]", "inside and outside"),
         ("[intercept]\ninside=[\"a\"]\noutside=[\"b\"]\nmark = 3", "one bit"),
         ("[intercept]\ninside=[\"a\"]\noutside=[\"b\"]\nflows_max = 1", "1024 to"),
+        ("[intercept]\ninside=[\"a\"]\noutside=[\"b\"]\ntable = 254", "kernel's own"),
         ("[explicit]\nlisten = \"localhost\"", "explicit.listen"),
         ("[explicit]\nclients = [\"10.0.0.1\"]", "ADDRESS/BITS"),
         ("[explicit]\nconnections_max = 0", "1 to"),

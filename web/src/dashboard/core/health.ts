@@ -69,6 +69,8 @@ const REASONS: ReadonlyMap<string, string> = new Map([
   ["connect_failed", "the destination did not answer"],
   ["auth", "wrong user or password"],
   ["destination", "a destination kept from clients"],
+  ["loop", "a request that goes round in circles"],
+  ["upstream_broke", "the server broke off"],
   ["malformed_request", "a malformed proxy request"],
   ["name_unknown", "the name has no address"],
   ["timeout", "the client did not say what it wants"],

@@ -159,6 +159,20 @@ fn without_metadata_nothing_is_served_if_told_so() {
 }
 
 #[test]
+fn nothing_unchecked_is_served_while_metadata_may_still_come() {
+    let mut bench = Bench::new(&Setup { metadata: false, ..Setup::default() });
+    convince(&mut bench);
+    // Both speak the extension protocol and have not said what they have.
+    assert!(bench.looks.is_empty());
+    // Outside has metadata, and inside will ask for it, or is asked for.
+    let size = bench.content.raw_info.len() as u32;
+    bench.say(OUT, &extensions(2, Some(size)));
+    bench.say(IN, &extensions(1, None));
+    bench.bytes(IN, &request(bench.content.blocks()[0]));
+    assert!(bench.looks.is_empty());
+}
+
+#[test]
 fn a_wrong_piece_length_is_forgotten_with_all_that_was_placed_by_it() {
     let mut bench = Bench::new(&unknown());
     convince(&mut bench);
