@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -427,11 +427,20 @@ impl Daemon {
         let listens = Arc::clone(&listening);
         let thread = in_ns(&lab.gateway, move || {
             let adopter = Arc::new(Adopter::start(&options, &signatures()).unwrap());
-            send.send(Arc::clone(&adopter)).unwrap();
+            if role == Role::Deaf {
+                send.send(Arc::clone(&adopter)).unwrap();
+            }
             while !listens.load(Ordering::Relaxed) && !stopped.load(Ordering::Relaxed) {
                 thread::sleep(Duration::from_millis(5));
             }
-            serve(&adopter, role, &stopped, &noted, &give_backs);
+            // Flows that begin before the builders run would wait for them to start.
+            let builders = AtomicUsize::new(0);
+            let running = || {
+                if builders.fetch_add(1, Ordering::Relaxed) + 1 == BUILDERS && role != Role::Deaf {
+                    send.send(Arc::clone(&adopter)).unwrap();
+                }
+            };
+            serve(&adopter, role, &stopped, running, &noted, &give_backs);
         });
         let adopter = receive.recv().expect("the daemon starts");
         Self { adopter, seen, given_back, stop, listening, thread: Some(thread) }
@@ -471,10 +480,14 @@ impl Drop for Daemon {
     }
 }
 
+/// Threads that build, as the gateway has on two processors.
+const BUILDERS: usize = 2;
+
 fn serve(
     adopter: &Adopter,
     role: Role,
     stop: &AtomicBool,
+    running: impl Fn() + Sync,
     seen: &Mutex<Vec<Seen>>,
     given_back: &Sender<Result<(), String>>,
 ) {
@@ -488,33 +501,45 @@ fn serve(
             drop(handle.spawn(relay(adopted)));
         }
     });
-    while !stop.load(Ordering::Relaxed) {
-        let Some(adopted) = adopter.next(Duration::from_millis(50)).unwrap() else { continue };
-        seen.lock().unwrap().push(Seen {
-            client: adopted.client,
-            server: adopted.server,
-            dialer_is_inside: adopted.dialer_is_inside,
-            app: adopted.app,
-            prefix: adopted.prefix.clone(),
-            held: adopted.held,
-            built: adopted.built,
-        });
-        match role {
-            Role::Relay | Role::Deaf => relays.send(adopted).unwrap(),
-            Role::GiveBack | Role::Meddle => {
-                let (given_back, relays) = (given_back.clone(), relays.clone());
-                let extra: &[u8] = if role == Role::Meddle { b"!" } else { b"" };
-                thread::spawn(move || {
-                    let result = give_back(adopted, extra).map_err(|refused| {
-                        let (error, adopted) = *refused;
-                        relays.send(adopted).unwrap();
-                        error.to_string()
+    let build = || {
+        // Makes the thread a real-time one.
+        let mut first = adopter.next(Duration::ZERO).unwrap();
+        running();
+        while !stop.load(Ordering::Relaxed) {
+            let next = || adopter.next(Duration::from_millis(50)).unwrap();
+            let Some(adopted) = first.take().or_else(next) else { continue };
+            seen.lock().unwrap().push(Seen {
+                client: adopted.client,
+                server: adopted.server,
+                dialer_is_inside: adopted.dialer_is_inside,
+                app: adopted.app,
+                prefix: adopted.prefix.clone(),
+                held: adopted.held,
+                built: adopted.built,
+            });
+            match role {
+                Role::Relay | Role::Deaf => relays.send(adopted).unwrap(),
+                Role::GiveBack | Role::Meddle => {
+                    let (given_back, relays) = (given_back.clone(), relays.clone());
+                    let extra: &[u8] = if role == Role::Meddle { b"!" } else { b"" };
+                    thread::spawn(move || {
+                        let result = give_back(adopted, extra).map_err(|refused| {
+                            let (error, adopted) = *refused;
+                            relays.send(adopted).unwrap();
+                            error.to_string()
+                        });
+                        given_back.send(result).ok();
                     });
-                    given_back.send(result).ok();
-                });
+                }
             }
         }
-    }
+    };
+    thread::scope(|scope| {
+        for _ in 0..BUILDERS {
+            scope.spawn(build);
+        }
+    });
+    drop(relays);
     runtime.shutdown_timeout(Duration::from_secs(1));
 }
 

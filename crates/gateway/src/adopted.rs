@@ -1,15 +1,15 @@
 //! Mode `adopt`: flows the kernel side hands over become sessions.
 //!
-//! One thread waits for the kernel and builds the sockets, and does nothing else:
-//! the kernel holds the next flow meanwhile. A second one makes tasks of them.
-//! Both end when the gateway does.
+//! A thread for each processor, up to four, builds sockets and does nothing else:
+//! the kernel holds the next flow meanwhile. One more makes tasks of them. All end
+//! when the gateway does.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, SyncSender};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, available_parallelism};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,6 +32,8 @@ use crate::supervise;
 /// How long the thread waits for the kernel before it looks whether to stop.
 const POLL: Duration = Duration::from_millis(200);
 
+/// Threads that build sockets.
+const BUILDERS_MAX: usize = 4;
 /// Adopted flows on their way to a task.
 const HAND_OVER: usize = 1024;
 
@@ -85,11 +87,13 @@ impl Adoption {
             counters.upgrade().map(|shared| shared.reasons()).unwrap_or_default()
         });
         let (hand_over, adopted) = mpsc::sync_channel(HAND_OVER);
-        let (builder, beginner) = (Arc::clone(&shared), Arc::clone(&shared));
-        let threads = vec![
-            spawn("adopt", move || builder.build(&hand_over)),
-            spawn("adopt-begin", move || adopted.iter().for_each(|flow| beginner.begin(flow))),
-        ];
+        let beginner = Arc::clone(&shared);
+        let mut threads =
+            vec![spawn("adopt-begin", move || adopted.iter().for_each(|f| beginner.begin(f)))];
+        for _ in 0..available_parallelism().map_or(1, usize::from).min(BUILDERS_MAX) {
+            let (builder, hand_over) = (Arc::clone(&shared), hand_over.clone());
+            threads.push(spawn("adopt", move || builder.build(&hand_over)));
+        }
         Ok(Self { shared, threads })
     }
 

@@ -1,5 +1,6 @@
 //! The daemon's side of an adoption: one record in, two sockets out.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -20,6 +21,11 @@ use crate::routes::{ConntrackZone, LocalDelivery, Numbers};
 use crate::signature::{self, KernelSignature};
 use crate::sys;
 
+thread_local! {
+    /// Whether this thread has asked for real-time scheduling.
+    static RUNS_FIRST: Cell<bool> = const { Cell::new(false) };
+}
+
 /// The programs in place, and the way held flows come out.
 ///
 /// Start it, and call [`Adopter::next`], on threads of the gateway's network
@@ -32,6 +38,7 @@ pub struct Adopter {
     apps: MapHandle,
     numbers: Numbers,
     incoming: Mutex<Incoming>,
+    zone: Mutex<ConntrackZone>,
     // Dropped in this order: first no new packets, then no routes.
     _kernel: Attached,
     _delivery: LocalDelivery,
@@ -47,8 +54,6 @@ struct Attached {
 struct Incoming {
     ring: RingBuffer<'static>,
     records: Arc<Mutex<VecDeque<Option<Held>>>>,
-    zone: ConntrackZone,
-    runs_first: bool,
 }
 
 impl Adopter {
@@ -95,12 +100,8 @@ impl Adopter {
             reasons: copy(&kernel.reasons)?,
             apps: copy(&kernel.apps)?,
             numbers,
-            incoming: Mutex::new(Incoming {
-                ring,
-                records,
-                zone: ConntrackZone::new(options.inside.clone(), numbers),
-                runs_first: false,
-            }),
+            incoming: Mutex::new(Incoming { ring, records }),
+            zone: Mutex::new(ConntrackZone::new(options.inside.clone(), numbers)),
             _kernel: Attached { _kernel: kernel },
             _delivery: delivery,
         };
@@ -110,8 +111,9 @@ impl Adopter {
 
     /// The next adopted flow; `None` when none came within `timeout`.
     ///
-    /// Call it on one dedicated thread, all the time: a held flow waits at most
-    /// 500 ms for it, then it passes. The first call makes the calling thread a
+    /// Call it on dedicated threads, all the time: a held flow waits at most 500 ms
+    /// for one, then it passes. One thread at a time waits for the kernel; while it
+    /// builds, the next one waits. The first call makes the calling thread a
     /// real-time one (`SCHED_RR`, lowest priority), where it has the right to. Hand
     /// on what it returns without waiting for a lock that ordinary threads hold:
     /// they may not get to run.
@@ -120,9 +122,7 @@ impl Adopter {
     ///
     /// The ring could not be read; the kernel side then lets flows pass.
     pub fn next(&self, timeout: Duration) -> Result<Option<Adopted>, NextError> {
-        let mut incoming = self.incoming.lock().expect("nothing panics under this lock");
-        if !incoming.runs_first {
-            incoming.runs_first = true;
+        if !RUNS_FIRST.replace(true) {
             // A held flow's ends wait; without the right to it, they wait longer.
             if let Err(error) = sys::run_first() {
                 tracing::debug!(%error, "no real-time scheduling");
@@ -130,26 +130,30 @@ impl Adopter {
         }
         let deadline_ns = sys::monotonic_ns()
             .saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        while let Some(record) = self.record(deadline_ns)? {
+            if let Some(adopted) = self.take(record) {
+                return Ok(Some(adopted));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next record of the ring; `None` when none came before `deadline_ns`.
+    fn record(&self, deadline_ns: u64) -> Result<Option<Option<Held>>, NextError> {
+        let incoming = self.incoming.lock().expect("nothing panics under this lock");
         loop {
             let record = pop(&incoming.records);
-            if let Some(record) = record {
-                if let Some(adopted) = self.take(record, &mut incoming.zone) {
-                    return Ok(Some(adopted));
-                }
-                continue;
-            }
             let now_ns = sys::monotonic_ns();
+            if record.is_some() || now_ns >= deadline_ns {
+                return Ok(record);
+            }
             self.shared.reap(now_ns);
-            let left = Duration::from_nanos(deadline_ns.saturating_sub(now_ns));
+            let left = Duration::from_nanos(deadline_ns - now_ns);
             // Never longer than the reaper may wait.
             match incoming.ring.poll(left.min(Duration::from_secs(1))) {
                 Ok(()) => {}
                 Err(error) if error.kind() == libbpf_rs::ErrorKind::Interrupted => {}
                 Err(error) => return Err(NextError(error)),
-            }
-            let empty = incoming.records.lock().expect("only moves records").is_empty();
-            if empty && sys::monotonic_ns() >= deadline_ns {
-                return Ok(None);
             }
         }
     }
@@ -183,12 +187,12 @@ impl Adopter {
     }
 
     /// One record: adopted, or passed and counted.
-    fn take(&self, record: Option<Held>, zone: &mut ConntrackZone) -> Option<Adopted> {
+    fn take(&self, record: Option<Held>) -> Option<Adopted> {
         let Some(held) = record else {
             self.shared.count(UserReason::BadRecord);
             return None;
         };
-        match self.adopt(&held, zone) {
+        match self.adopt(&held) {
             Ok(adopted) => {
                 self.shared.count(UserReason::Adopted);
                 Some(adopted)
@@ -204,10 +208,10 @@ impl Adopter {
         }
     }
 
-    fn adopt(&self, held: &Held, zone: &mut ConntrackZone) -> Result<Adopted, UserReason> {
+    fn adopt(&self, held: &Held) -> Result<Adopted, UserReason> {
         let began_ns = sys::monotonic_ns();
         self.check_hold(held)?;
-        if !zone.ensure() {
+        if !self.zone.lock().expect("nothing panics under this lock").ensure() {
             return Err(UserReason::NoZone);
         }
         let (client, server) = abi::tuple_ends(&held.inside);
