@@ -25,8 +25,8 @@ impl Disk for Memory {
         let files = self.0.lock().unwrap();
         let from = usize::try_from(offset).map_err(io::Error::other)?;
         let end = from.checked_add(buf.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-        let bytes = files.get(&file).and_then(|all| all.get(from..end));
-        buf.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        let all = files.get(&file).map_or(&[][..], Vec::as_slice);
+        buf.copy_from_slice(all.get(from..end).ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
 
