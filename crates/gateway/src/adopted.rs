@@ -17,14 +17,13 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use weir_identify::{Action, App, Pack, Speaker};
 use weir_linux::{
-    Adopted, Adopter, KernelSignature, Options as KernelOptions, Speaker as KernelSpeaker,
+    Adopted, Adopter, KernelSignature, Options as AdoptOptions, Speaker as KernelSpeaker,
     StartError,
 };
 use weir_session::Leg;
 
 use crate::driver::Prelude;
 use crate::flows::{Ends, Mode};
-use crate::options::AdoptOptions;
 use crate::sessions::{NewFlow, Sessions};
 use crate::state::AdoptStatus;
 use crate::supervise;
@@ -64,16 +63,7 @@ impl Adoption {
         sessions: Arc<Sessions>,
         runtime: Handle,
     ) -> Result<Self, StartError> {
-        let kernel_options = KernelOptions {
-            inside: options.inside.clone(),
-            outside: options.outside.clone(),
-            mark: options.mark,
-            table: options.table,
-            rule_pref: options.rule_pref,
-            flows_max: options.flows_max,
-            adopted_max: options.adopted_max,
-        };
-        let adopter = Adopter::start(&kernel_options, &kernel_signatures(pack))?;
+        let adopter = Adopter::start(options, &kernel_signatures(pack))?;
         let shared = Arc::new(Shared {
             adopter,
             apps: pack.signatures().iter().map(|signature| signature.app).collect(),

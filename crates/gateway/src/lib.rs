@@ -21,4 +21,5 @@ mod supervise;
 
 pub use explicit::{Credentials, ExplicitOptions, Network, ParseNetworkError};
 pub use gateway::{Gateway, RunError, error_chain, run};
-pub use options::{AdoptOptions, BitTorrentOptions, Listening, Options, StoreOptions};
+pub use options::{BitTorrentOptions, Listening, Options, StoreOptions};
+pub use weir_linux::Options as AdoptOptions;

@@ -4,6 +4,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use weir_linux::Options as AdoptOptions;
+
 use crate::admin::AdminOptions;
 use crate::explicit::ExplicitOptions;
 
@@ -22,25 +24,6 @@ pub struct Options {
     pub bittorrent: BitTorrentOptions,
     /// Whole addresses in logs and the API instead of prefixes.
     pub show_addresses: bool,
-}
-
-/// Mode `adopt`.
-#[derive(Clone, Debug)]
-pub struct AdoptOptions {
-    /// Interfaces towards the access network; at least one.
-    pub inside: Vec<String>,
-    /// Interfaces towards the expensive link; at least one.
-    pub outside: Vec<String>,
-    /// The packet mark's one bit that means local delivery.
-    pub mark: u32,
-    /// Routing table of the local delivery route.
-    pub table: u32,
-    /// Preference of the rule that leads to it.
-    pub rule_pref: u32,
-    /// Flows remembered while they are watched; 200 bytes each.
-    pub flows_max: u32,
-    /// Flows adopted at once; beyond, flows pass.
-    pub adopted_max: u32,
 }
 
 /// The store.

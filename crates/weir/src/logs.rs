@@ -13,7 +13,9 @@ pub(crate) fn start(level: Level, format: LogFormat) {
         .with_max_level(level)
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
-        .with_target(false);
+        .with_target(false)
+        // A log that nobody reads any more must not end the gateway.
+        .log_internal_errors(false);
     match format {
         LogFormat::Json => builder.json().init(),
         LogFormat::Text => builder.compact().init(),
