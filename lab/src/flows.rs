@@ -120,6 +120,23 @@ pub(crate) fn greet_all(
     })?
 }
 
+/// Opens `batch.count` connections, greets on each and leaves them open.
+///
+/// # Errors
+/// When one of them does not come about.
+pub(crate) fn greet_and_stay(space: &Namespace, batch: &PeerBatch) -> Result<Vec<TcpStream>> {
+    space.inside(|| {
+        let open = |index: usize| {
+            let index = u64::try_from(index).expect("a small count");
+            greet(
+                TcpStream::connect_timeout(&batch.address, LIMIT).context("connect")?,
+                &mut SplitMix64::split(batch.seed, index),
+            )
+        };
+        (0..batch.count).map(open).collect()
+    })?
+}
+
 /// Sends `count` small segments, one every `every`, and times each echo, in ms.
 ///
 /// # Errors
@@ -154,15 +171,7 @@ fn peer(address: SocketAddr, mut random: SplitMix64, go: &Barrier) -> Result<()>
     let connected = TcpStream::connect_timeout(&address, LIMIT).context("connect");
     // A peer that failed must not keep the others waiting.
     go.wait();
-    let mut stream = connected?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    stream.set_write_timeout(Some(LIMIT))?;
-    let hello = handshake(*INFO_HASH, &mut random);
-    stream.write_all(&hello).context("send the handshake")?;
-    let mut answer = [0u8; HANDSHAKE_BYTES];
-    stream.read_exact(&mut answer).context("wait for the handshake")?;
-    ensure!(answer[..20] == hello[..20], "the answer is no handshake");
-    ensure!(answer[28..48] == hello[28..48], "the answer is of another torrent");
+    let mut stream = greet(connected?, &mut random)?;
     for number in 0..MESSAGES {
         let message = message(&mut random);
         stream.write_all(&message).with_context(|| format!("send message {number}"))?;
@@ -171,6 +180,18 @@ fn peer(address: SocketAddr, mut random: SplitMix64, go: &Barrier) -> Result<()>
         ensure!(back == message, "message {number} came back changed");
     }
     Ok(())
+}
+
+fn greet(mut stream: TcpStream, random: &mut SplitMix64) -> Result<TcpStream> {
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.set_write_timeout(Some(LIMIT))?;
+    let hello = handshake(*INFO_HASH, random);
+    stream.write_all(&hello).context("send the handshake")?;
+    let mut answer = [0u8; HANDSHAKE_BYTES];
+    stream.read_exact(&mut answer).context("wait for the handshake")?;
+    ensure!(answer[..20] == hello[..20], "the answer is no handshake");
+    ensure!(answer[28..48] == hello[28..48], "the answer is of another torrent");
+    Ok(stream)
 }
 
 /// A message of an id that no BEP defines, with up to 8 KiB of random bytes.

@@ -139,7 +139,12 @@ impl Shared {
                     }
                 }
                 Ok(None) => {}
-                Err(error) => tracing::debug!(%error, "adoption_failed"),
+                Err(error) => {
+                    // Held flows pass by themselves meanwhile. This is a real-time
+                    // thread: it must not spin.
+                    tracing::error!(%error, "held_flows_unreadable");
+                    std::thread::sleep(POLL);
+                }
             }
         }
     }

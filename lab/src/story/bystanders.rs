@@ -20,7 +20,7 @@ use serde_json::json;
 use super::Conditions;
 use super::instruments::iperf_mbit;
 use crate::clock;
-use crate::flows::{EchoServer, Greeting, PeerBatch, greet_all, keystrokes};
+use crate::flows::{EchoServer, Greeting, PeerBatch, greet_all, greet_and_stay, keystrokes};
 use crate::gateway::{Gateway, Mode};
 use crate::meter;
 use crate::netns::{self, Namespace};
@@ -290,7 +290,8 @@ fn adoptions(
     Ok(())
 }
 
-/// Bystanders go on when the gateway is killed, and new ones pass afterwards.
+/// Bystanders go on when the gateway is killed in the middle of sessions, these
+/// end and do not hang, and new flows pass afterwards.
 fn killed(
     at: &Conditions,
     record: &mut Record,
@@ -305,6 +306,12 @@ fn killed(
     for dir in &dirs {
         fs::create_dir_all(dir)?;
     }
+    let address = format!("{SEEDER}:6882").parse()?;
+    let _sessions_end = EchoServer::start(&net.host("s3")?.space, address, Greeting::BitTorrent)?;
+    let batch = PeerBatch { address, count: SESSIONS_KILLED, seed: at.seed };
+    let sessions = greet_and_stay(client, &batch)?;
+    let active = gateway.status()?["apps"]["bittorrent"]["active"].as_u64().unwrap_or(0);
+    record.at_least("sessions under way when it is killed", active as f64, 50.0, "");
     let (fetched, echoed) = thread::scope(|scope| {
         let fetch = scope.spawn(|| servers.fetch(client, &url, &dirs[0], &limit));
         let address = echo_address();
@@ -327,12 +334,23 @@ fn killed(
         Err(_) => "panicked".to_owned(),
     });
     record.holds("an interactive flow goes on through kill -9", ok, found);
+    // A read that times out is a session that hangs.
+    let hanging = sessions.into_iter().filter_map(|mut session| {
+        use std::io::ErrorKind::{TimedOut, WouldBlock};
+        let read = std::io::Read::read(&mut session, &mut [0; 64]);
+        read.err().filter(|error| matches!(error.kind(), TimedOut | WouldBlock))
+    });
+    let hanging = hanging.count();
+    record.holds("killed sessions end for their clients", hanging == 0, format!("{hanging} hang"));
     let after = servers.fetch(client, &url, &dirs[1], "");
     record.holds("new flows pass with the gateway dead", after.is_ok(), format!("{after:?}"));
     let back = gateway.restart();
     record.holds("the gateway starts again", back.is_ok(), format!("{back:?}"));
     Ok(())
 }
+
+/// Sessions under way when the gateway is killed.
+const SESSIONS_KILLED: usize = 50;
 
 const MEDIAN_ECHO: &str = "echo of a keystroke, median";
 

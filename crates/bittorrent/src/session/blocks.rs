@@ -60,6 +60,7 @@ impl BtSession {
         let added = self.shared().add(info_hash, block, &data);
         self.after_adding(added);
         if self.info.is_none()
+            && self.options.serve_unchecked
             && let Some((piece_bytes, offset)) = self.inferred_place(block)
         {
             let object = inferred_object(info_hash, piece_bytes);

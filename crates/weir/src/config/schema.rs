@@ -190,7 +190,7 @@ impl Default for BitTorrent {
         Self {
             enabled: true,
             answer_outside: true,
-            serve_inferred: true,
+            serve_inferred: false,
             assembly_memory: Size(256 << 20),
         }
     }
