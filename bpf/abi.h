@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * What the programs and the daemon share. Rust's side of these layouts is
- * crates/linux/src/abi.rs; a test there compares both with the object's BTF.
+ * crates/linux/src/abi/layout.rs; tests beside it compare both with the
+ * object's BTF.
  *
  * "inside" and "outside" are sides of the gateway, "dialer" and "listener" are
  * roles. Multi-byte fields are in host order unless named _be.
@@ -63,8 +64,10 @@ enum reason {
 	REASON_TRUNCATED, /* packet: headers not as long as they say */
 	REASON_ADOPTED_STRAY, /* packet: forwarded beside its adopted flow */
 	REASON_ADOPTED_HOLD, /* packet: dropped while a flow is given back */
-	REASON_REUSED, /* flow: a new SYN on an adopted tuple */
+	REASON_REUSED, /* flow: a new SYN on the tuple of an ended one */
 	REASON_ICMP_DELIVERED, /* packet: ICMP error handed to an adopted leg */
+	REASON_ADOPTED_SYN, /* packet: SYN for an adopted flow's leg, or nobody
+			     */
 	REASON_COUNT,
 };
 
@@ -108,14 +111,11 @@ struct flow {
 };
 _Static_assert(sizeof(struct flow) == 112, "flow");
 
-#define ADOPTED_STALE 1 /* kernel: a new SYN took the tuple over */
-#define ADOPTED_HOLD 1 /* daemon: giving back, drop both directions */
-
-/* A flow whose two ends are sockets of this machine. */
+/* A flow whose two ends are sockets of this machine. Only the daemon writes. */
 struct adopted {
 	__u32 dialer_isn;
-	__u32 kernel_flags;
-	__u32 daemon_flags;
+	__u32 ended; /* 1: over, a new SYN may take the tuple */
+	__u32 hold; /* 1: being given back, drop both directions */
 	__u32 pad;
 };
 _Static_assert(sizeof(struct adopted) == 16, "adopted");

@@ -4,14 +4,14 @@
 #define WEIR_HOOKS_H
 
 #include "abi.h"
+#include "adopted.h"
 #include "maps.h"
 #include "parse.h"
 #include "watch.h"
 
-/* Set before load: bytes before the IP header, and the local delivery bit. */
+/* Set before load: bytes before the IP header. */
 const volatile __u32 inside_l2_len = 14;
 const volatile __u32 outside_l2_len = 14;
-const volatile __u32 deliver_mark = 0x40000000;
 
 #define ICMP_UNREACHABLE 3
 #define ICMPV6_TOO_BIG 2
@@ -32,28 +32,6 @@ static __always_inline void make_tuple(struct tuple *tuple,
 		tuple->inside_port_be = packet->dest_port_be;
 		tuple->outside_port_be = packet->source_port_be;
 	}
-}
-
-static __always_inline struct adopted *live(void *map,
-					    const struct tuple *tuple)
-{
-	struct adopted *adoption = bpf_map_lookup_elem(map, tuple);
-
-	if (adoption && adoption->kernel_flags & ADOPTED_STALE)
-		return NULL;
-	return adoption;
-}
-
-/* Routed to this machine by its mark, where a leg's socket takes it. */
-static __always_inline int deliver(struct __sk_buff *skb,
-				   const struct adopted *adoption)
-{
-	if (adoption->daemon_flags & ADOPTED_HOLD) {
-		count(REASON_ADOPTED_HOLD);
-		return VERDICT_DROP;
-	}
-	skb->mark |= deliver_mark;
-	return VERDICT_NEXT;
 }
 
 /*
@@ -85,7 +63,7 @@ static __always_inline int on_icmp(struct __sk_buff *skb, struct cursor *cursor,
 	quoted.source_port_be = ports[0];
 	quoted.dest_port_be = ports[1];
 	make_tuple(&tuple, &quoted, !outward);
-	adoption = live(map, &tuple);
+	adoption = bpf_map_lookup_elem(map, &tuple);
 	if (!adoption)
 		return VERDICT_NEXT;
 	count(REASON_ICMP_DELIVERED);
@@ -99,7 +77,7 @@ static __always_inline int inside_hook(struct __sk_buff *skb, __u32 from)
 	struct cursor cursor;
 	struct tuple tuple;
 	struct flow *flow;
-	int got;
+	int got, verdict;
 
 	/* Sent by this machine: a leg, or the gateway's own service. */
 	if (from == OUTSIDE && skb->ingress_ifindex == 0)
@@ -115,32 +93,29 @@ static __always_inline int inside_hook(struct __sk_buff *skb, __u32 from)
 			       : VERDICT_NEXT;
 	make_tuple(&tuple, &packet, from == INSIDE);
 
-	if ((packet.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
-		return on_dial(skb, &tuple, &packet, from);
 	flow = bpf_map_lookup_elem(&flows, &tuple);
-	if (flow && flow->state == FLOW_PASS)
+	verdict = VERDICT_HELD;
+	if ((packet.flags & (TCP_SYN | TCP_ACK)) == TCP_SYN)
+		verdict = on_dial(skb, flow, &tuple, &packet, from);
+	else if (flow && flow->state == FLOW_PASS)
 		return VERDICT_NEXT;
-	if (flow && flow->state < FLOW_PASS) {
-		if (packet.flags & TCP_SYN)
-			return on_answer(skb, flow, &packet, from);
-		return on_watch(skb, &tuple, flow, &packet, from);
-	}
+	else if (flow && flow->state < FLOW_PASS)
+		verdict = packet.flags & TCP_SYN
+				  ? on_answer(skb, flow, &packet, from)
+				  : on_watch(skb, &tuple, flow, &packet, from);
+	if (verdict != VERDICT_HELD)
+		return verdict;
 
-	adoption = live(&adopted, &tuple);
-	if (adoption) {
-		/* It came past the outside hook before the leg was there. */
-		if (from == OUTSIDE) {
-			count(REASON_ADOPTED_STRAY);
-			return VERDICT_DROP;
-		}
-		return deliver(skb, adoption);
-	}
-	return flow ? on_hold(flow, &packet) : VERDICT_NEXT;
+	adoption = bpf_map_lookup_elem(&adopted, &tuple);
+	if (adoption)
+		return to_leg(skb, adoption, from);
+	return flow ? on_hold(skb, &tuple, flow, &packet, from) : VERDICT_NEXT;
 }
 
-/* Remembers a SYN under what no NAT changes: the far end and the ISN. */
-static __always_inline void note_link(const struct tuple *tuple,
-				      const struct packet *packet, __u32 dialer)
+/* A SYN: remembered under what no NAT changes, the far end and the ISN. */
+static __always_inline int note_link(struct __sk_buff *skb,
+				     const struct tuple *tuple,
+				     const struct packet *packet, __u32 dialer)
 {
 	struct adopted *adoption = bpf_map_lookup_elem(&adopted_outside, tuple);
 	struct link_key key = {
@@ -154,9 +129,14 @@ static __always_inline void note_link(const struct tuple *tuple,
 		.local_port_be = tuple->inside_port_be,
 	};
 
+	/* Anybody out there can send this; the leg knows what to make of it. */
+	if (adoption && dialer == OUTSIDE && !adoption->ended)
+		return syn_to_leg(skb, adoption, INSIDE);
+	/* From inside it comes only where the inside hook saw the flow over. */
 	if (adoption && adoption->dialer_isn != packet->seq)
-		adoption->kernel_flags |= ADOPTED_STALE;
+		bpf_map_delete_elem(&adopted_outside, tuple);
 	bpf_map_update_elem(&links, &key, &value, BPF_ANY);
+	return VERDICT_NEXT;
 }
 
 static __always_inline int outside_hook(struct __sk_buff *skb, __u32 from)
@@ -175,14 +155,13 @@ static __always_inline int outside_hook(struct __sk_buff *skb, __u32 from)
 				       : VERDICT_NEXT;
 	make_tuple(&tuple, &packet, from == INSIDE);
 
-	if (packet.flags & TCP_SYN) {
-		if (!(packet.flags & TCP_ACK))
-			note_link(&tuple, &packet, from);
-		return VERDICT_NEXT;
-	}
+	if (packet.flags & TCP_SYN)
+		return packet.flags & TCP_ACK
+			       ? VERDICT_NEXT
+			       : note_link(skb, &tuple, &packet, from);
 	if (from == INSIDE)
 		return VERDICT_NEXT;
-	adoption = live(&adopted_outside, &tuple);
+	adoption = bpf_map_lookup_elem(&adopted_outside, &tuple);
 	return adoption ? deliver(skb, adoption) : VERDICT_NEXT;
 }
 

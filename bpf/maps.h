@@ -33,8 +33,9 @@ struct {
 
 /*
  * Adopted flows by the inside tuple, and by the outside tuple. Not LRU: an
- * entry lost would break a live connection. Inserted and deleted by the daemon;
- * the kernel sets kernel_flags. Full: the daemon lets the flow pass.
+ * entry lost would break a live connection. Written and deleted by the daemon;
+ * the hooks delete one when a new SYN takes the tuple of a flow that is over.
+ * Full: the daemon lets the flow pass.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -6,26 +6,37 @@
  *    \__________________\________ no match, or any doubt ____> PASS
  *
  * Fails open: whatever is not understood moves the flow to PASS and is counted.
- * Only FLOW_HOLD drops, for at most hold_ns_max.
+ * Here only FLOW_HOLD drops, for at most hold_ns_max, and is counted too. Two
+ * processors may see packets of one flow at once: a state is only ever left by
+ * compare-and-swap, so that PASS never overwrites a hold the daemon relies on.
  */
 #ifndef WEIR_WATCH_H
 #define WEIR_WATCH_H
 
 #include "abi.h"
+#include "adopted.h"
 #include "maps.h"
 #include "match.h"
 #include "parse.h"
 
-/* linux/bpf.h of older systems lacks them (Linux 6.6). */
-#define VERDICT_NEXT (-1) /* TCX_NEXT: the next program decides, or pass */
-#define VERDICT_DROP 2 /* TCX_DROP */
+/* Not for the kernel: on hold now, on_hold() decides. */
+#define VERDICT_HELD (-2)
 
 const volatile __u64 hold_ns_max = 1000000000;
 
+/* Ends a watch. Does nothing to a hold that began meanwhile. */
 static __always_inline int pass_for_good(struct flow *flow, __u32 reason)
 {
-	flow->state = FLOW_PASS;
-	count(reason);
+	__u32 was = __sync_val_compare_and_swap(&flow->state, FLOW_SYN,
+						FLOW_PASS);
+
+	if (was == FLOW_SYNACK)
+		was = __sync_val_compare_and_swap(&flow->state, FLOW_SYNACK,
+						  FLOW_PASS);
+	if (was == FLOW_HOLD)
+		return VERDICT_HELD;
+	if (was != FLOW_PASS)
+		count(reason);
 	return VERDICT_NEXT;
 }
 
@@ -44,24 +55,28 @@ static __always_inline void note_side(struct side *side,
 
 /* A SYN without ACK: `from` dials. */
 static __always_inline int on_dial(struct __sk_buff *skb,
+				   const struct flow *old,
 				   const struct tuple *tuple,
 				   struct packet *packet, __u32 from)
 {
-	struct flow *old = bpf_map_lookup_elem(&flows, tuple);
-	struct adopted *adoption;
+	struct adopted *adoption = bpf_map_lookup_elem(&adopted, tuple);
 	struct options options;
 	struct flow flow = {};
 
-	if (old && old->dialer == from &&
-	    old->sides[from & 1].isn == packet->seq)
-		return VERDICT_NEXT; /* sent again */
-	adoption = bpf_map_lookup_elem(&adopted, tuple);
-	if (adoption && !(adoption->kernel_flags & ADOPTED_STALE)) {
-		/* Our own flow's SYN, late: neither end expects it any more. */
-		if (adoption->dialer_isn == packet->seq)
+	if (adoption) {
+		if (is_live(skb, adoption, tuple))
+			return syn_to_leg(skb, adoption, from);
+		/* Its own SYN, late: neither end expects it any more. */
+		if (adoption->dialer_isn == packet->seq) {
+			count(REASON_ADOPTED_SYN);
 			return VERDICT_DROP;
-		adoption->kernel_flags |= ADOPTED_STALE;
+		}
+		bpf_map_delete_elem(&adopted, tuple);
 		count(REASON_REUSED);
+	} else if (old && old->dialer == from &&
+		   old->sides[from & 1].isn == packet->seq) {
+		/* Sent again. */
+		return old->state == FLOW_HOLD ? VERDICT_HELD : VERDICT_NEXT;
 	}
 	flow.dialer = from;
 	if (packet->payload_len) {
@@ -75,7 +90,15 @@ static __always_inline int on_dial(struct __sk_buff *skb,
 	}
 	if (bpf_map_update_elem(&flows, tuple, &flow, BPF_ANY))
 		count(REASON_TABLE_FULL);
-	return VERDICT_NEXT;
+	/*
+	 * The daemon writes `adopted`, then looks whether the hold stands; we
+	 * the other way round. One of us sees the other.
+	 */
+	adoption = bpf_map_lookup_elem(&adopted, tuple);
+	if (!adoption)
+		return VERDICT_NEXT;
+	bpf_map_delete_elem(&flows, tuple);
+	return syn_to_leg(skb, adoption, from);
 }
 
 static __always_inline int on_answer(struct __sk_buff *skb, struct flow *flow,
@@ -92,25 +115,41 @@ static __always_inline int on_answer(struct __sk_buff *skb, struct flow *flow,
 		return pass_for_good(flow, REASON_SYN_DATA);
 	parse_options(skb, packet->options_off, packet->options_len, &options);
 	note_side(listener, packet, &options);
-	flow->state = FLOW_SYNACK;
+	__sync_val_compare_and_swap(&flow->state, FLOW_SYN, FLOW_SYNACK);
 	return VERDICT_NEXT;
 }
 
-static __always_inline int on_hold(struct flow *flow,
-				   const struct packet *packet)
+/* A packet of a flow that is on hold, and not adopted a moment ago. */
+static __always_inline int on_hold(struct __sk_buff *skb,
+				   const struct tuple *tuple, struct flow *flow,
+				   const struct packet *packet, __u32 from)
 {
-	if (packet->flags & TCP_RST)
-		return pass_for_good(flow, REASON_HOLD_RESET);
-	/* 0: another processor is just writing it. */
-	if (flow->hold_ns && bpf_ktime_get_ns() - flow->hold_ns > hold_ns_max) {
-		if (__sync_val_compare_and_swap(&flow->state, FLOW_HOLD,
-						FLOW_PASS) == FLOW_HOLD)
-			count(REASON_HOLD_TIMEOUT);
-		return VERDICT_NEXT;
+	struct adopted *adoption;
+	__u32 reason;
+
+	if (packet->flags & TCP_RST) {
+		reason = REASON_HOLD_RESET;
+	} else if (flow->hold_ns &&
+		   bpf_ktime_get_ns() - flow->hold_ns > hold_ns_max) {
+		/* Not while 0: another processor is just writing it. */
+		reason = REASON_HOLD_TIMEOUT;
+	} else {
+		/* Pure ACKs too: nothing may move an end past the frozen
+		 * state. */
+		count(REASON_HOLD_DROP);
+		return VERDICT_DROP;
 	}
-	/* Pure ACKs too: nothing may move an end past the frozen state. */
-	count(REASON_HOLD_DROP);
-	return VERDICT_DROP;
+	if (__sync_val_compare_and_swap(&flow->state, FLOW_HOLD, FLOW_PASS) !=
+	    FLOW_HOLD)
+		return VERDICT_NEXT;
+	/* As in on_dial(): adopted meanwhile, unless the daemon saw us. */
+	adoption = bpf_map_lookup_elem(&adopted, tuple);
+	if (adoption) {
+		__sync_val_compare_and_swap(&flow->state, FLOW_PASS, FLOW_HOLD);
+		return to_leg(skb, adoption, from);
+	}
+	count(reason);
+	return VERDICT_NEXT;
 }
 
 /* The listener's and the dialer's key for the same SYN, as seen outside. */
@@ -200,7 +239,7 @@ static __always_inline int hold(struct __sk_buff *skb,
 	if (__sync_val_compare_and_swap(&flow->state, FLOW_SYNACK, FLOW_HOLD) !=
 	    FLOW_SYNACK) {
 		bpf_ringbuf_discard(held, 0);
-		return VERDICT_DROP;
+		return flow->state == FLOW_HOLD ? VERDICT_HELD : VERDICT_NEXT;
 	}
 	flow->hold_ns = bpf_ktime_get_ns();
 	fill_record(held, tuple, &outside, flow, packet, from, app);
@@ -298,6 +337,12 @@ static __always_inline int on_watch(struct __sk_buff *skb,
 			return pass_for_good(flow, REASON_BOTH_SIDES);
 		expected += flow->prefix_len;
 	}
+	/*
+	 * The other side has sent its SYN and nothing else. The legs would be
+	 * built from a number that says otherwise, forged or not.
+	 */
+	if (!(packet->flags & TCP_ACK) || packet->ack != other->isn + 1)
+		return pass_for_good(flow, REASON_OUT_OF_ORDER);
 	seen = expected - packet->seq;
 	if (seen > flow->prefix_len)
 		return pass_for_good(flow, REASON_OUT_OF_ORDER);

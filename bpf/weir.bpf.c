@@ -4,8 +4,9 @@
  * maps; one function a hook.
  *
  * All fail open. What a hook does not understand it passes to the next program
- * and counts. Only a flow on hold (at most hold_ns_max) and packets beside an
- * adopted flow are dropped. With the daemon the links go, and so do the hooks.
+ * and counts. Dropped, and counted as well, are: a flow on hold (at most
+ * hold_ns_max), what comes beside an adopted flow, and what comes while one is
+ * given back. With the daemon the links go, and so do the hooks.
  */
 #include "hooks.h"
 
@@ -30,7 +31,8 @@ int inside_egress(struct __sk_buff *skb)
 
 /*
  * Packets from the link, before conntrack and NAT. Writes links; reads
- * adopted_outside, whose packets get the mark for local delivery.
+ * adopted_outside, whose packets get the mark for local delivery, and removes
+ * what is over.
  */
 SEC("tcx/ingress")
 int outside_ingress(struct __sk_buff *skb)
@@ -39,7 +41,8 @@ int outside_ingress(struct __sk_buff *skb)
 }
 
 /*
- * Packets onto the link, after conntrack and NAT. Writes links.
+ * Packets onto the link, after conntrack and NAT. Writes links; removes what is
+ * over from adopted_outside.
  */
 SEC("tcx/egress")
 int outside_egress(struct __sk_buff *skb)

@@ -13,9 +13,11 @@
 mod lab;
 #[path = "adopt_tun.rs"]
 mod tun;
+#[path = "adopt_user.rs"]
+mod user;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -836,4 +838,156 @@ fn spread(what: &str, times: &[Duration]) {
     times.sort_unstable();
     let at = |share: usize| times[(times.len() - 1) * share / 100];
     println!("{what}: n {} p50 {:?} p99 {:?} max {:?}", times.len(), at(50), at(99), at(100));
+}
+
+/// A TCP segment somebody forges, in an IPv4 packet without options.
+struct Forged {
+    from: (Ipv4Addr, u16),
+    to: (Ipv4Addr, u16),
+    seq: u32,
+    ack: u32,
+    flags: u8,
+    payload: &'static [u8],
+}
+
+const SYN: u8 = 0x02;
+const PSH: u8 = 0x08;
+const ACK: u8 = 0x10;
+
+impl Forged {
+    /// Sends it from a namespace, whoever its source address belongs to.
+    fn send(self, ns: &str) {
+        use nix::sys::socket::{
+            AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket,
+        };
+        in_ns(ns, move || {
+            let protocol = SockProtocol::Raw;
+            let socket =
+                socket(AddressFamily::Inet, SockType::Raw, SockFlag::empty(), protocol).unwrap();
+            let to = SockaddrIn::from(SocketAddrV4::new(self.to.0, 0));
+            let packet = self.packet();
+            let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+            assert_eq!(sendto(fd, &packet, &to, MsgFlags::empty()), Ok(packet.len()));
+        })
+        .join()
+        .unwrap();
+    }
+
+    fn packet(&self) -> Vec<u8> {
+        let mut tcp = [self.from.1.to_be_bytes(), self.to.1.to_be_bytes()].concat();
+        tcp.extend(self.seq.to_be_bytes());
+        tcp.extend(self.ack.to_be_bytes());
+        tcp.extend([5 << 4, self.flags, 0xff, 0xff, 0, 0, 0, 0]);
+        tcp.extend(self.payload);
+        let len = u16::try_from(tcp.len()).unwrap();
+        let ends = [self.from.0.octets(), self.to.0.octets()].concat();
+        let pseudo = [&ends[..], &[0, 6], &len.to_be_bytes(), &tcp].concat();
+        tcp[16..18].copy_from_slice(&checksum(&pseudo).to_be_bytes());
+        // The kernel fills in the IP header's own checksum and identification.
+        let total = (20 + len).to_be_bytes();
+        let ip = [0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, 6, 0, 0];
+        [&ip[..], &ends, &tcp].concat()
+    }
+}
+
+/// RFC 1071.
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)])));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !u16::try_from(sum).unwrap()
+}
+
+fn v4(address: SocketAddr) -> (Ipv4Addr, u16) {
+    let SocketAddr::V4(v4) = address else { panic!("IPv4 only") };
+    (*v4.ip(), v4.port())
+}
+
+#[test]
+fn a_forged_syn_from_either_side_does_not_touch_a_live_flow() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let lab = Lab::new();
+    let daemon = Daemon::start(&lab, Role::Relay);
+    for (index, inside) in [true, false].into_iter().enumerate() {
+        let ends = lab.ends(false, inside, PORT);
+        let to = ends.to;
+        let (ready, is_ready) = channel();
+        let listening = in_ns(&ends.listener_ns, move || {
+            let socket = TcpListener::bind(to).unwrap();
+            ready.send(()).unwrap();
+            let mut stream = socket.accept().unwrap().0;
+            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            assert_eq!(read(&mut stream, HANDSHAKE.len()).as_deref(), Ok(HANDSHAKE));
+            stream.write_all(b"welcome").unwrap();
+            // After the forgery.
+            assert!(read(&mut stream, BODY) == Ok(bytes(BODY, 5)), "what the dialer sent");
+            stream.write_all(&bytes(BODY, 6)).unwrap();
+        });
+        is_ready.recv().unwrap();
+        let (connected, is_connected) = channel();
+        let (go, may_go) = channel();
+        let dialing = in_ns(&ends.dialer_ns, move || {
+            let mut stream = TcpStream::connect(to).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            stream.write_all(HANDSHAKE).unwrap();
+            assert_eq!(read(&mut stream, 7).as_deref(), Ok(&b"welcome"[..]));
+            connected.send(stream.local_addr().unwrap()).unwrap();
+            may_go.recv().unwrap();
+            stream.write_all(&bytes(BODY, 5)).unwrap();
+            assert!(read(&mut stream, BODY) == Ok(bytes(BODY, 6)), "what the listener sent");
+        });
+        let (dialer, listener) = (v4(is_connected.recv().unwrap()), v4(to));
+        let syn = |from, to| Forged { from, to, seq: 77, ack: 0, flags: SYN, payload: b"" };
+        syn(dialer, listener).send(&ends.dialer_ns);
+        syn(listener, dialer).send(&ends.listener_ns);
+        daemon.wait_for("adopted_syn", 2 * (index as u64 + 1));
+        go.send(()).unwrap();
+        dialing.join().unwrap();
+        listening.join().unwrap();
+        assert_eq!(daemon.reason("adopted"), index as u64 + 1);
+    }
+    let counters = daemon.adopter.counters();
+    assert_eq!(counters.reason("reused"), 0, "{counters:?}");
+    assert_eq!(counters.reason("watched"), 2, "{counters:?}");
+}
+
+#[test]
+fn a_first_payload_that_acknowledges_something_else_is_not_held() {
+    if !is_root() {
+        return;
+    }
+    let _alone = alone();
+    let lab = Lab::new();
+    // Two ends that no kernel answers for.
+    let (near, far) = (Ipv4Addr::new(10, 1, 0, 77), Ipv4Addr::new(10, 2, 0, 77));
+    for (address, interface) in [(near, "gin"), (far, "gout")] {
+        let (address, lladdr) = (address.to_string(), "02:00:00:00:00:77");
+        let neighbour = ["-n", &lab.gateway, "neigh", "add", &address, "lladdr", lladdr];
+        run("ip", &[&neighbour[..], &["dev", interface]].concat(), "");
+    }
+    let daemon = Daemon::start(&lab, Role::Deaf);
+    let handshake = |port: u16, ack: u32, flags: u8| {
+        let (from, to) = ((near, port), (far, PORT));
+        let segment = |seq, ack, flags, payload| Forged { from, to, seq, ack, flags, payload };
+        segment(1000, 0, SYN, b"").send(&lab.client);
+        let answer = Forged { from: to, to: from, ..segment(5000, 1001, SYN | ACK, b"") };
+        answer.send(&lab.server);
+        // Both forwarded at once by whoever sends; this is for a busy machine.
+        std::thread::sleep(Duration::from_millis(50));
+        segment(1001, ack, flags, HANDSHAKE).send(&lab.client);
+    };
+    handshake(1, 5000, PSH | ACK);
+    daemon.wait_for("out_of_order", 1);
+    handshake(2, 5001, PSH);
+    daemon.wait_for("out_of_order", 2);
+    assert_eq!(daemon.reason("held"), 0, "{:?}", daemon.adopter.counters());
+    handshake(3, 5001, PSH | ACK);
+    daemon.wait_for("held", 1);
 }

@@ -173,15 +173,16 @@ impl Shared {
 }
 
 fn new_flow(app: App, adopted: Adopted) -> Option<NewFlow> {
-    let Adopted { inside, outside, client, server, dialer_is_inside, prefix, guard, .. } = adopted;
+    let Adopted { inside, outside, client, server, prefix, guard, .. } = adopted;
     let legs = [inside, outside].map(|fd| TcpStream::from_std(StdTcpStream::from(fd)));
     let [Ok(inside), Ok(outside)] = legs else {
         tracing::warn!("adopted_socket_refused_by_reactor");
         return None;
     };
-    let dialer = if dialer_is_inside { Leg::Inside } else { Leg::Outside };
+    let leg = |is_inside| if is_inside { Leg::Inside } else { Leg::Outside };
+    let dialer = leg(adopted.dialer_is_inside);
     let prelude = (!prefix.is_empty()).then(|| Prelude {
-        from: dialer,
+        from: leg(adopted.prefix_from_inside),
         bytes: Bytes::from(prefix),
         delivered: true,
     });

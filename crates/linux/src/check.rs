@@ -38,16 +38,11 @@ pub fn run(inside: &[String], outside: &[String]) -> Vec<Finding> {
         transparent(),
         tcp_repair(),
         splice(),
-        forwarding("ip_forward", "/proc/sys/net/ipv4/ip_forward", "net.ipv4.ip_forward=1"),
-        forwarding(
-            "ip_forward_v6",
-            "/proc/sys/net/ipv6/conf/all/forwarding",
-            "net.ipv6.conf.all.forwarding=1",
-        ),
         src_valid_mark(),
         program("iproute2", "ip", &["-V"], "apt-get install iproute2"),
         conntrack(),
     ];
+    findings.extend(forwarding(sysctl(FORWARD_V4), sysctl(FORWARD_V6)));
     let (found, sides) = interfaces(inside, outside);
     findings.push(found);
     findings.push(load(sides));
@@ -70,18 +65,26 @@ fn rights() -> Finding {
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
         u64::from_str_radix(line.trim(), 16).ok()
     });
-    let effective = effective.unwrap_or(0);
-    let missing: Vec<_> = [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13), ("CAP_BPF", 39)]
-        .into_iter()
-        .filter(|(_, bit)| effective & (1 << bit) == 0)
-        .map(|(name, _)| name)
-        .collect();
-    let result = if missing.is_empty() {
-        Ok("CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF are there")
-    } else {
+    let missing = missing_rights(effective.unwrap_or(0));
+    let result = if !missing.is_empty() {
         Err(format!("missing: {}", missing.join(", ")))
+    } else if let Err(error) = sys::hand_down_net_admin() {
+        Err(format!("`ip` and `nft` cannot be given CAP_NET_ADMIN: {error}"))
+    } else {
+        Ok("all needed capabilities are there, `ip` and `nft` get CAP_NET_ADMIN")
     };
-    finding("rights", result, "run as root, or: setcap cap_net_admin,cap_net_raw,cap_bpf+ep weir")
+    finding("rights", result, RIGHTS_FIX)
+}
+
+/// Names of what an effective set (`CapEff`) lacks.
+fn missing_rights(effective: u64) -> Vec<&'static str> {
+    let has = |bit: u32| effective & (1 << bit) != 0;
+    RIGHTS
+        .into_iter()
+        // The kernel takes CAP_SYS_ADMIN for what was split from it in 5.8.
+        .filter(|&(_, bit)| !(has(bit) || bit >= CAP_PERFMON && has(CAP_SYS_ADMIN)))
+        .map(|(name, _)| name)
+        .collect()
 }
 
 fn kernel_version() -> Finding {
@@ -135,12 +138,23 @@ fn tcp_repair() -> Finding {
         .build()
         .and_then(|socket| repair::sequences(socket.as_fd()).map_err(repair::while_checking))
     };
-    let built = leg((Ipv4Addr::LOCALHOST, REPAIR_PORT).into())
-        .and_then(|_| leg((Ipv6Addr::LOCALHOST, REPAIR_PORT).into()));
-    let result = built
-        .map(|_| "a socket took it, IPv4 and IPv6")
-        .map_err(|error| format!("{error}: {}", error.source));
-    finding("tcp_repair", result, "use a kernel built with CONFIG_CHECKPOINT_RESTORE=y, as root")
+    let why = |error: repair::BuildError| format!("{error}: {}", error.source);
+    let v4 = leg((Ipv4Addr::LOCALHOST, REPAIR_PORT).into()).map_err(why);
+    let v6 = leg((Ipv6Addr::LOCALHOST, REPAIR_PORT).into()).map_err(why);
+    let result = match (v4, v6) {
+        (Ok(_), Ok(_)) => Ok("a socket took it, IPv4 and IPv6".to_owned()),
+        // Where IPv6 is off there is none to adopt.
+        (Ok(_), Err(error)) if sysctl(FORWARD_V6).as_deref() != Ok("1") => {
+            Ok(format!("a socket took it, IPv4 only ({error})"))
+        }
+        (Ok(_), Err(error)) => Err(format!("IPv6: {error}")),
+        (Err(error), _) => Err(error),
+    };
+    finding(
+        "tcp_repair",
+        result,
+        "get the rights above; use a kernel built with CONFIG_CHECKPOINT_RESTORE=y",
+    )
 }
 
 fn splice() -> Finding {
@@ -159,13 +173,28 @@ fn splice() -> Finding {
     finding("splice", result, "allow splice(2) in the seccomp profile")
 }
 
-fn forwarding(name: &'static str, path: &str, setting: &str) -> Finding {
-    let result = match fs::read_to_string(path) {
-        Ok(value) if value.trim() != "0" => Ok("on".to_owned()),
-        Ok(_) => Err("off".to_owned()),
-        Err(error) => Err(format!("{path}: {error}")),
+/// One family is enough; a router of one has the other off on purpose.
+fn forwarding(v4: Result<String, String>, v6: Result<String, String>) -> [Finding; 2] {
+    let on = |value: &Result<String, String>| value.as_deref().is_ok_and(|value| value != "0");
+    let one_is_on = on(&v4) || on(&v6);
+    let judge = |name, family, value: Result<String, String>, fix| {
+        let result = match value {
+            Ok(value) if value != "0" => Ok("on".to_owned()),
+            _ if one_is_on => Ok(format!("off: {family} is not forwarded")),
+            Ok(_) => Err("off".to_owned()),
+            Err(error) => Err(error),
+        };
+        finding(name, result, fix)
     };
-    finding(name, result, &format!("sysctl -w {setting}"))
+    [
+        judge("ip_forward", "IPv4", v4, "sysctl -w net.ipv4.ip_forward=1"),
+        judge("ip_forward_v6", "IPv6", v6, "sysctl -w net.ipv6.conf.all.forwarding=1"),
+    ]
+}
+
+fn sysctl(path: &str) -> Result<String, String> {
+    let value = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    Ok(value.trim().to_owned())
 }
 
 /// With it, a marked packet's way back is looked up in the local table, and the
@@ -246,8 +275,24 @@ fn load(sides: Option<Sides>) -> Finding {
             Err(format!("{error}: {}", source.unwrap_or_default()))
         }
     };
-    finding("programs", result, "run as root on Linux 6.6 or later with BTF")
+    finding("programs", result, "get the rights above, on Linux 6.6 or later with BTF")
 }
+
+const RIGHTS: [(&str, u32); 5] = [
+    // Ports below 1024 are those of the flows.
+    ("CAP_NET_BIND_SERVICE", 10),
+    ("CAP_NET_ADMIN", 12),
+    ("CAP_NET_RAW", 13),
+    ("CAP_PERFMON", CAP_PERFMON),
+    ("CAP_BPF", 39),
+];
+const CAP_PERFMON: u32 = 38;
+const CAP_SYS_ADMIN: u32 = 21;
+const RIGHTS_FIX: &str = "run as root, or: setcap \
+    cap_net_admin,cap_net_raw,cap_bpf,cap_perfmon,cap_net_bind_service+ep weir";
+
+const FORWARD_V4: &str = "/proc/sys/net/ipv4/ip_forward";
+const FORWARD_V6: &str = "/proc/sys/net/ipv6/conf/all/forwarding";
 
 /// `BPF_TCX_INGRESS` and `BPF_TCX_EGRESS`.
 const TCX_SINCE: (u32, u32) = (6, 6);
@@ -266,6 +311,29 @@ mod tests {
         assert!(version("5.15.0") < Some(TCX_SINCE));
         assert_eq!(version("x"), None);
         assert_eq!(version(""), None);
+    }
+
+    #[test]
+    fn each_missing_right_is_named() {
+        let all = 1 << 10 | 1 << 12 | 1 << 13 | 1 << 38 | 1 << 39;
+        assert!(missing_rights(all).is_empty());
+        assert!(missing_rights(u64::MAX).is_empty());
+        assert_eq!(missing_rights(all & !(1 << 10)), ["CAP_NET_BIND_SERVICE"]);
+        assert_eq!(missing_rights(1 << 12 | 1 << 13 | 1 << 10), ["CAP_PERFMON", "CAP_BPF"]);
+        assert!(missing_rights(1 << 12 | 1 << 13 | 1 << 10 | 1 << 21).is_empty());
+        assert_eq!(missing_rights(0).len(), 5);
+    }
+
+    #[test]
+    fn a_router_of_one_family_is_a_router() {
+        let (on, off) = (|| Ok("1".to_owned()), || Ok("0".to_owned()));
+        let oks = |v4, v6| forwarding(v4, v6).map(|one| one.ok);
+        assert_eq!(oks(on(), off()), [true, true]);
+        assert_eq!(oks(off(), on()), [true, true]);
+        assert_eq!(oks(on(), Err("no IPv6".to_owned())), [true, true]);
+        assert_eq!(oks(off(), off()), [false, false]);
+        assert_eq!(oks(off(), Err("no IPv6".to_owned())), [false, false]);
+        assert_eq!(forwarding(on(), off())[1].detail, "off: IPv6 is not forwarded");
     }
 
     #[test]

@@ -81,6 +81,15 @@ impl Leg<'_> {
         self.me.flags & self.peer.flags & flag != 0
     }
 
+    /// Of what is sent to in the lower half, of what is received in the upper;
+    /// none unless both ends offered one (RFC 7323 §2.2).
+    fn window_shifts(&self) -> u32 {
+        if !self.both(SIDE_WSCALE) {
+            return 0;
+        }
+        u32::from(self.peer.wscale) | u32::from(self.me.wscale) << 16
+    }
+
     fn set_options(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let mut options = Vec::with_capacity(4 * 8);
         let mut put = |code: u32, value: u32| {
@@ -89,9 +98,9 @@ impl Leg<'_> {
         };
         // RFC 9293 §3.7.1: 536 when the peer said nothing.
         put(2, if self.peer.mss == 0 { 536 } else { u32::from(self.peer.mss) });
-        if self.both(SIDE_WSCALE) {
-            put(3, u32::from(self.peer.wscale) | u32::from(self.me.wscale) << 16);
-        }
+        // Said in any case: `connect` has chosen a shift of its own, and without a
+        // word here would announce windows that many times too small.
+        put(3, self.window_shifts());
         if self.both(SIDE_SACK) {
             put(4, 0);
         }
@@ -238,3 +247,26 @@ const IN_FLIGHT_BYTES: u32 = 16 * 1024;
 
 /// A flow idle longer is probed, so that a leg whose end vanished is noticed.
 const KEEPALIVE_SECONDS: i32 = 300;
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn a_leg_shifts_windows_only_when_both_ends_offered_to() {
+        let side =
+            |wscale, flags| Side { isn: 0, tsval: 0, window: 65_535, mss: 1460, wscale, flags };
+        let shifts = |me, peer| {
+            let (local, remote) =
+                ((Ipv4Addr::LOCALHOST, 17).into(), (Ipv4Addr::LOCALHOST, 18).into());
+            let leg =
+                Leg { local, remote, snd: 1, rcv: 1, me, peer, unacked: &[], inject: &[], mark: 0 };
+            leg.window_shifts()
+        };
+        assert_eq!(shifts(side(9, SIDE_WSCALE), side(7, SIDE_WSCALE)), 9 << 16 | 7);
+        assert_eq!(shifts(side(9, SIDE_WSCALE), side(0, SIDE_SACK)), 0);
+        assert_eq!(shifts(side(0, SIDE_SACK), side(7, SIDE_WSCALE)), 0);
+    }
+}

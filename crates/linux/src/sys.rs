@@ -104,6 +104,38 @@ pub(crate) fn reserve_descriptors(fd: BorrowedFd<'_>, count: u32) -> io::Result<
     Ok(())
 }
 
+/// Lets programs that the calling thread starts have its `CAP_NET_ADMIN`, as an
+/// ambient capability (Linux 4.3): what a file's capabilities gave ends at `exec`.
+pub(crate) fn hand_down_net_admin() -> io::Result<()> {
+    const VERSION_3: u32 = 0x2008_0522;
+    const NET_ADMIN: libc::c_ulong = 12;
+    let ambient = |verb: libc::c_int| {
+        let none: libc::c_ulong = 0;
+        let verb = libc::c_ulong::from(verb.cast_unsigned());
+        // SAFETY: plain numbers; it acts on the calling thread only.
+        check(unsafe { libc::prctl(libc::PR_CAP_AMBIENT, verb, NET_ADMIN, none, none) })
+    };
+    if ambient(libc::PR_CAP_AMBIENT_IS_SET)? == 1 {
+        return Ok(());
+    }
+    // struct __user_cap_header_struct, and twice {effective, permitted, inheritable}.
+    let mut header = [VERSION_3, 0];
+    let mut sets = [0_u32; 6];
+    // SAFETY: version 3 reads the header and writes two sets of three words; 0 is
+    // the calling thread.
+    let done = unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()) };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    sets[2] |= 1 << NET_ADMIN;
+    // SAFETY: as above, and it only reads.
+    let done = unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), sets.as_ptr()) };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    ambient(libc::PR_CAP_AMBIENT_RAISE).map(drop)
+}
+
 /// The hardware type (`ARPHRD_*`) of an interface of this thread's namespace.
 pub(crate) fn interface_type(socket: BorrowedFd<'_>, name: &str) -> io::Result<u16> {
     // SAFETY: all zeroes is a valid `ifreq`.

@@ -25,13 +25,11 @@ pub(crate) const SIDE_WSCALE: u8 = 2;
 pub(crate) const SIDE_SACK: u8 = 4;
 pub(crate) const SIDE_TS: u8 = 8;
 
-pub(crate) const ADOPTED_HOLD: u32 = 1;
-
 pub(crate) const INSIDE: usize = 0;
 pub(crate) const OUTSIDE: usize = 1;
 
 /// `enum reason`, by index; stable names for metrics.
-pub(crate) const REASONS: [&str; 28] = [
+pub(crate) const REASONS: [&str; 29] = [
     "none",
     "watched",
     "no_match",
@@ -60,6 +58,7 @@ pub(crate) const REASONS: [&str; 28] = [
     "adopted_hold",
     "reused",
     "icmp_delivered",
+    "adopted_syn",
 ];
 
 /// `struct tuple` as the maps' key.
@@ -162,23 +161,18 @@ impl Held {
     }
 }
 
-/// `struct adopted`.
-pub(crate) fn adopted(dialer_isn: u32, kernel_flags: u32, daemon_flags: u32) -> [u8; 16] {
+/// `struct adopted`; `ended` and `hold` are 0 or 1.
+pub(crate) fn adopted(dialer_isn: u32, ended: u32, hold: u32) -> [u8; ADOPTED_BYTES] {
     let mut bytes = [0; ADOPTED_BYTES];
     bytes[..4].copy_from_slice(&dialer_isn.to_ne_bytes());
-    bytes[4..8].copy_from_slice(&kernel_flags.to_ne_bytes());
-    bytes[8..12].copy_from_slice(&daemon_flags.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&ended.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&hold.to_ne_bytes());
     bytes
 }
 
 /// Which connection a `struct adopted` is for.
 pub(crate) fn adopted_dialer_isn(bytes: &[u8]) -> Option<u32> {
     u32_at(bytes, 0)
-}
-
-/// The kernel's flags in a `struct adopted`.
-pub(crate) fn adopted_kernel_flags(bytes: &[u8]) -> u32 {
-    u32_at(bytes, 4).unwrap_or(0)
 }
 
 /// A 32-bit field in host order, if the bytes are there.

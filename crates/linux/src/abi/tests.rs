@@ -57,7 +57,7 @@ fn layouts_are_those_of_the_compiled_object() {
     assert_layout(
         "adopted",
         ADOPTED_BYTES,
-        &[("dialer_isn", 0), ("kernel_flags", 4), ("daemon_flags", 8), ("pad", 12)],
+        &[("dialer_isn", 0), ("ended", 4), ("hold", 8), ("pad", 12)],
     );
     assert_layout(
         "signature",
@@ -115,7 +115,6 @@ fn constants_are_those_of_the_header() {
         ("SIDE_WSCALE", usize::from(SIDE_WSCALE)),
         ("SIDE_SACK", usize::from(SIDE_SACK)),
         ("SIDE_TS", usize::from(SIDE_TS)),
-        ("ADOPTED_HOLD", ADOPTED_HOLD as usize),
     ];
     for (name, value) in defines {
         let line = format!("#define {name} {value}");

@@ -17,7 +17,7 @@ use crate::abi::{self, Held, INSIDE, OUTSIDE};
 use crate::interface;
 use crate::kernel::{self, Kernel, Settings};
 use crate::repair::{self, BuildError, Leg};
-use crate::routes::{ConntrackZone, LocalDelivery, Numbers};
+use crate::routes::{Numbers, Routes};
 use crate::signature::{self, KernelSignature};
 use crate::sys;
 
@@ -38,10 +38,9 @@ pub struct Adopter {
     apps: MapHandle,
     numbers: Numbers,
     incoming: Mutex<Incoming>,
-    zone: Mutex<ConntrackZone>,
     // Dropped in this order: first no new packets, then no routes.
     _kernel: Attached,
-    _delivery: LocalDelivery,
+    routes: Routes,
 }
 
 /// Keeps the links; its maps are held by others.
@@ -83,7 +82,7 @@ impl Adopter {
         let descriptors = options.adopted_max.saturating_mul(2).min(DESCRIPTORS_MAX);
         let kernel = kernel::load(settings, &inside, &outside)?;
         // Nothing is marked before a flow is adopted, so routes may come second.
-        let delivery = LocalDelivery::install(numbers).map_err(routes_error)?;
+        let routes = Routes::install(options.inside.clone(), numbers).map_err(routes_error)?;
         if let Err(error) = sys::reserve_descriptors(kernel.ring.as_fd(), descriptors) {
             tracing::debug!(%error, "descriptors not reserved");
         }
@@ -101,9 +100,8 @@ impl Adopter {
             apps: copy(&kernel.apps)?,
             numbers,
             incoming: Mutex::new(Incoming { ring, records }),
-            zone: Mutex::new(ConntrackZone::new(options.inside.clone(), numbers)),
             _kernel: Attached { _kernel: kernel },
-            _delivery: delivery,
+            routes,
         };
         adopter.write_signatures(&entries).map_err(StartError::Load)?;
         Ok(adopter)
@@ -140,7 +138,15 @@ impl Adopter {
 
     /// The next record of the ring; `None` when none came before `deadline_ns`.
     fn record(&self, deadline_ns: u64) -> Result<Option<Option<Held>>, NextError> {
-        let incoming = self.incoming.lock().expect("nothing panics under this lock");
+        let incoming = if sys::monotonic_ns() < deadline_ns {
+            self.incoming.lock().expect("nothing panics under this lock")
+        } else {
+            // Who may not wait does not wait for the thread that does either.
+            match self.incoming.try_lock() {
+                Ok(incoming) => incoming,
+                Err(_) => return Ok(None),
+            }
+        };
         loop {
             let record = pop(&incoming.records);
             let now_ns = sys::monotonic_ns();
@@ -211,10 +217,10 @@ impl Adopter {
     fn adopt(&self, held: &Held) -> Result<Adopted, UserReason> {
         let began_ns = sys::monotonic_ns();
         self.check_hold(held)?;
-        if !self.zone.lock().expect("nothing panics under this lock").ensure() {
+        let (client, server) = abi::tuple_ends(&held.inside);
+        if !self.routes.ready(client.is_ipv6()) {
             return Err(UserReason::NoZone);
         }
-        let (client, server) = abi::tuple_ends(&held.inside);
         let built = |error: BuildError| {
             tracing::debug!(step = error.step, source = %error.source, "leg not built");
             UserReason::BuildFailed
@@ -247,6 +253,7 @@ impl Adopter {
             dialer_is_inside: held.flow.dialer == INSIDE,
             app: held.app,
             prefix: held.flow.prefix().to_vec(),
+            prefix_from_inside: held.from == INSIDE,
             held: Duration::from_nanos(now_ns.saturating_sub(held.flow.hold_ns)),
             built: Duration::from_nanos(now_ns - began_ns),
             guard: FlowGuard::new(Arc::clone(&self.shared), entry),

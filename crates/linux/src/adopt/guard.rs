@@ -4,7 +4,8 @@
 //! legs agree on every sequence number, close both silently, let the flow pass.
 //! Anything else ends by dropping the guard: the map entries stay [`LINGER_NS`]
 //! longer, so that FIN, ACK and TIME_WAIT of the two sockets still get their
-//! packets. A SYN that reuses the tuple ends an entry at once, in the kernel.
+//! packets. They say so (`ended`), and a SYN that reuses the tuple then removes
+//! them at once, in the kernel. While the guard lives no SYN does.
 
 use std::collections::VecDeque;
 use std::io;
@@ -77,8 +78,11 @@ impl FlowGuard {
                 // Refused on a leg that never entered repair, which is as well.
                 repair::resume(leg).ok();
             }
-            if let Err(error) = self.hold(false) {
-                tracing::error!(%error, "flow stays on hold");
+            match self.hold(false) {
+                Ok(()) => {}
+                // The flow is over, and the tuple is another one's.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => tracing::error!(%error, "flow stays on hold"),
             }
             return Err((error, inside, outside, self));
         }
@@ -123,21 +127,11 @@ impl FlowGuard {
     }
 
     fn hold(&self, on: bool) -> io::Result<()> {
-        let shared = &self.shared;
-        for (map, key) in
-            [(&shared.adopted_outside, &self.entry.outside), (&shared.adopted, &self.entry.inside)]
-        {
-            let current = map.lookup(key, MapFlags::ANY).map_err(io::Error::other)?;
-            let current = current.ok_or(io::ErrorKind::NotFound)?;
-            if abi::adopted_dialer_isn(&current) != Some(self.entry.dialer_isn) {
-                return Err(io::ErrorKind::NotFound.into());
-            }
-            let kernel = abi::adopted_kernel_flags(&current);
-            let daemon = if on { abi::ADOPTED_HOLD } else { 0 };
-            let value = abi::adopted(self.entry.dialer_isn, kernel, daemon);
-            map.update(key, &value, MapFlags::EXIST).map_err(io::Error::other)?;
-        }
-        Ok(())
+        let Entry { inside, outside, dialer_isn, .. } = &*self.entry;
+        let value = abi::adopted(*dialer_isn, 0, u32::from(on));
+        // Both, whatever becomes of the first: a hold must not stay behind.
+        let outside = rewrite(&self.shared.adopted_outside, outside, *dialer_isn, &value);
+        rewrite(&self.shared.adopted, inside, *dialer_isn, &value).and(outside)
     }
 }
 
@@ -150,7 +144,7 @@ impl Drop for FlowGuard {
 }
 
 /// The map entries of one adopted flow.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) inside: TupleKey,
     pub(super) outside: TupleKey,
@@ -175,6 +169,7 @@ struct Ended {
     inside: TupleKey,
     outside: TupleKey,
     dialer_isn: u32,
+    flow: Flow,
 }
 
 impl Shared {
@@ -222,14 +217,16 @@ impl Shared {
                 break;
             }
             // The same tuple may belong to a newer flow by now.
-            for (map, key) in
-                [(&self.adopted_outside, &first.outside), (&self.adopted, &first.inside)]
-            {
-                let entry = map.lookup(key, MapFlags::ANY).ok().flatten();
-                let isn = entry.and_then(|entry| abi::adopted_dialer_isn(&entry));
-                if isn == Some(first.dialer_isn) {
-                    forget(map, key);
-                }
+            if is_of(&self.adopted_outside, &first.outside, first.dialer_isn) {
+                self.forget_outside(&first.outside);
+            }
+            // Otherwise a late packet would find a hold, and count its time-out.
+            let flow = self.flows.lookup(&first.inside, MapFlags::ANY).ok().flatten();
+            if flow.is_some_and(|flow| abi::still_held(&flow, first.flow.hold_ns)) {
+                self.pass(&first.inside, &first.flow);
+            }
+            if is_of(&self.adopted, &first.inside, first.dialer_isn) {
+                self.forget_inside(&first.inside);
             }
             ended.pop_front();
         }
@@ -237,9 +234,19 @@ impl Shared {
 
     fn reap_later(&self, entry: &Entry) {
         let due_ns = sys::monotonic_ns() + LINGER_NS;
-        let Entry { inside, outside, dialer_isn, .. } = *entry;
+        let Entry { inside, outside, dialer_isn, flow } = entry.clone();
+        let value = abi::adopted(dialer_isn, 1, 0);
+        // Inside first: what the outside hook lets in, the inside hook must know.
+        for (map, key) in [(&self.adopted, &inside), (&self.adopted_outside, &outside)] {
+            match rewrite(map, key, dialer_isn, &value) {
+                Ok(()) => {}
+                // A new flow has taken the tuple.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => tracing::warn!(%error, "flow not marked as ended"),
+            }
+        }
         let mut ended = self.ended.lock().expect("nothing panics under this lock");
-        ended.push_back(Ended { due_ns, inside, outside, dialer_isn });
+        ended.push_back(Ended { due_ns, inside, outside, dialer_isn, flow });
     }
 }
 
@@ -288,6 +295,31 @@ impl UserReason {
             Self::GivenBack => "given_back",
         }
     }
+}
+
+/// Whether an entry is there, and that of the connection with this ISN.
+fn is_of(map: &MapHandle, key: &TupleKey, dialer_isn: u32) -> bool {
+    let entry = map.lookup(key, MapFlags::ANY).ok().flatten();
+    entry.and_then(|entry| abi::adopted_dialer_isn(&entry)) == Some(dialer_isn)
+}
+
+/// Replaces a connection's entry; `NotFound` if it has none (any more).
+///
+/// The kernel writes nothing into entries, it only removes them: nothing of its
+/// can be lost here, and what it removed does not come back.
+fn rewrite(
+    map: &MapHandle,
+    key: &TupleKey,
+    dialer_isn: u32,
+    value: &[u8; abi::ADOPTED_BYTES],
+) -> io::Result<()> {
+    if !is_of(map, key, dialer_isn) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    map.update(key, value, MapFlags::EXIST).map_err(|error| match error.kind() {
+        libbpf_rs::ErrorKind::NotFound => io::ErrorKind::NotFound.into(),
+        _ => io::Error::other(error),
+    })
 }
 
 fn forget(map: &MapHandle, key: &TupleKey) {
@@ -354,6 +386,10 @@ mod tests {
         ]
     }
 
+    fn inside(shared: &Shared) -> Option<Vec<u8>> {
+        shared.adopted.lookup(&[1; 36], MapFlags::ANY).unwrap()
+    }
+
     #[test]
     fn entries_outlive_the_guard_and_a_newer_flow_keeps_its_own() {
         if !nix::unistd::geteuid().is_root() {
@@ -365,11 +401,53 @@ mod tests {
         drop(FlowGuard::new(Arc::clone(&shared), entry(7)));
         shared.reap(sys::monotonic_ns());
         assert_eq!(there(&shared), [true, true], "too early");
+        assert_eq!(inside(&shared), Some(abi::adopted(7, 1, 0).to_vec()), "a SYN may take it");
         write(&shared, 8);
         shared.reap(u64::MAX);
         assert_eq!(there(&shared), [true, true], "the tuple belongs to another flow");
         drop(FlowGuard::new(Arc::clone(&shared), entry(8)));
         shared.reap(sys::monotonic_ns() + LINGER_NS);
         assert_eq!(there(&shared), [false, false]);
+    }
+
+    #[test]
+    fn a_hold_does_not_bring_back_what_the_kernel_removed() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("skipped: needs root");
+            return;
+        }
+        let shared = Arc::new(shared());
+        write(&shared, 7);
+        let guard = FlowGuard::new(Arc::clone(&shared), entry(7));
+        guard.hold(true).unwrap();
+        assert_eq!(inside(&shared), Some(abi::adopted(7, 0, 1).to_vec()));
+        shared.forget_outside(&[2; 36]);
+        assert_eq!(guard.hold(false).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(inside(&shared), Some(abi::adopted(7, 0, 0).to_vec()), "no hold stays behind");
+        write(&shared, 8);
+        assert_eq!(guard.hold(true).unwrap_err().kind(), io::ErrorKind::NotFound);
+        drop(guard);
+        assert_eq!(inside(&shared), Some(abi::adopted(8, 0, 0).to_vec()), "another flow's");
+    }
+
+    #[test]
+    fn a_flow_that_is_over_is_not_on_hold_any_more() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("skipped: needs root");
+            return;
+        }
+        let shared = Arc::new(shared());
+        for (hold_ns, state) in [(9_u64, abi::FLOW_PASS), (10, abi::FLOW_HOLD)] {
+            let mut bytes = [0; abi::FLOW_BYTES];
+            bytes[..4].copy_from_slice(&abi::FLOW_HOLD.to_ne_bytes());
+            bytes[8..16].copy_from_slice(&hold_ns.to_ne_bytes());
+            shared.flows.update(&[1; 36], &bytes, MapFlags::ANY).unwrap();
+            bytes[8..16].copy_from_slice(&9_u64.to_ne_bytes());
+            let flow = Flow::parse(&bytes).unwrap();
+            drop(FlowGuard::new(Arc::clone(&shared), Entry { flow, ..entry(7) }));
+            shared.reap(u64::MAX);
+            let found = shared.flows.lookup(&[1; 36], MapFlags::ANY).unwrap().unwrap();
+            assert_eq!(abi::u32_at(&found, 0), Some(state), "only the hold it was adopted from");
+        }
     }
 }

@@ -51,7 +51,7 @@ pub enum StartError {
     Size,
     /// Rights are missing.
     #[error(
-        "the rights to load and attach eBPF are missing: run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW"
+        "the rights to load and attach eBPF are missing: run as root, or with CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON and CAP_NET_BIND_SERVICE"
     )]
     Rights,
     /// The kernel refused a program.
@@ -69,12 +69,12 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// `ip` is missing or refused.
-    #[error(
-        "local delivery could not be set up: {detail}; iproute2 is needed (apt-get install iproute2)"
-    )]
+    #[error("local delivery could not be set up: {detail}; {fix}")]
     Routes {
         /// What was tried and what it said.
         detail: String,
+        /// What to do about it.
+        fix: &'static str,
     },
 }
 
@@ -101,6 +101,9 @@ pub struct Adopted {
     /// The first bytes of whoever spoke first that reached the other end before
     /// the flow was held; at most 63. What follows is read from the leg.
     pub prefix: Vec<u8>,
+    /// The inside end sent `prefix`; else the outside end did. Says nothing when
+    /// `prefix` is empty.
+    pub prefix_from_inside: bool,
     /// From the hold in the kernel until the legs got their first packet.
     pub held: Duration,
     /// The part of `held` this flow took itself, the rest it waited for others.
@@ -134,15 +137,43 @@ impl From<KernelError> for StartError {
                 Self::Rights
             }
             KernelError::Load(source) => Self::Load(source),
+            KernelError::Attach { source, .. }
+                if source.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                Self::Rights
+            }
             KernelError::Attach { interface, source } => Self::Attach { interface, source },
         }
     }
 }
 
 pub(super) fn routes_error(error: RouteError) -> StartError {
-    let detail = match &error {
-        RouteError::Spawn { source, .. } => format!("{error}: {source}"),
-        RouteError::Refused { .. } => error.to_string(),
+    let (detail, fix) = match &error {
+        RouteError::Spawn { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            (format!("{error}: {source}"), "iproute2 is needed (apt-get install iproute2)")
+        }
+        RouteError::Spawn { source, .. } | RouteError::Thread(source) => {
+            (format!("{error}: {source}"), "`weir check` says more")
+        }
+        RouteError::Refused { said, .. } if said.contains("not permitted") => {
+            (error.to_string(), "run as root, or with CAP_NET_ADMIN")
+        }
+        RouteError::Refused { .. } => (error.to_string(), "`weir check` says more"),
     };
-    StartError::Routes { detail }
+    StartError::Routes { detail, fix }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_rights_is_not_taken_for_a_lack_of_programs() {
+        let said = "RTNETLINK answers: Operation not permitted".to_owned();
+        let refused = routes_error(RouteError::Refused { program: "ip", said }).to_string();
+        assert!(refused.contains("CAP_NET_ADMIN") && !refused.contains("apt-get"), "{refused}");
+        let source = std::io::ErrorKind::NotFound.into();
+        let missing = routes_error(RouteError::Spawn { program: "ip", source }).to_string();
+        assert!(missing.contains("apt-get install iproute2"), "{missing}");
+    }
 }
