@@ -201,9 +201,9 @@ impl BtSession {
             exchange.look.is_some() || exchange.asking.is_some() || exchange.ask_at.is_some();
         let greeting = self.options.ask_metadata
             && Leg::BOTH.into_iter().any(|leg| !self.side(leg).extensions.seen)
-            && Leg::BOTH.into_iter().all(|leg| {
-                self.side(leg).handshake.is_some_and(|h| h.reserved.extension())
-            });
+            && Leg::BOTH
+                .into_iter()
+                .all(|leg| self.side(leg).handshake.is_some_and(|h| h.reserved.extension()));
         under_way || greeting
     }
 
