@@ -4,7 +4,7 @@
 //! one go. Loading is tried for real, without attaching.
 
 use std::fs;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
@@ -139,8 +139,15 @@ fn tcp_repair() -> Finding {
         .and_then(|socket| repair::sequences(socket.as_fd()).map_err(repair::while_checking))
     };
     let why = |error: repair::BuildError| format!("{error}: {}", error.source);
-    let v4 = leg((Ipv4Addr::LOCALHOST, REPAIR_PORT).into()).map_err(why);
-    let v6 = leg((Ipv6Addr::LOCALHOST, REPAIR_PORT).into()).map_err(why);
+    // Another check may be at the same ports at this moment.
+    let any = |ip: IpAddr| {
+        let ports = (0..REPAIR_TRIES).map(|n| REPAIR_PORT + 2 * n);
+        let mut tries = ports.map(|port| leg((ip, port).into()).map_err(why));
+        let first = tries.next().expect("there is more than one try");
+        first.or_else(|error| tries.find_map(Result::ok).ok_or(error))
+    };
+    let v4 = any(Ipv4Addr::LOCALHOST.into());
+    let v6 = any(Ipv6Addr::LOCALHOST.into());
     let result = match (v4, v6) {
         (Ok(_), Ok(_)) => Ok("a socket took it, IPv4 and IPv6".to_owned()),
         // Where IPv6 is off there is none to adopt.
@@ -299,6 +306,8 @@ const TCX_SINCE: (u32, u32) = (6, 6);
 
 /// Nobody has to listen there, and nothing is sent.
 const REPAIR_PORT: u16 = 9;
+/// Pairs of ports that are tried.
+const REPAIR_TRIES: u16 = 16;
 
 #[cfg(test)]
 mod tests {
