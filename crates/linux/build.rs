@@ -6,7 +6,9 @@ use std::process::{Command, exit};
 use libbpf_cargo::SkeletonBuilder;
 
 fn main() {
-    let bpf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    // Read when it runs: a target directory may be shared between checkouts.
+    let manifest = std::env::var("CARGO_MANIFEST_DIR").expect("cargo says where the package is");
+    let bpf = Path::new(&manifest).join("../../bpf");
     println!("cargo::rerun-if-changed={}", bpf.display());
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
 
