@@ -19,6 +19,8 @@ pub mod state;
 mod storage;
 mod supervise;
 
+#[cfg(fuzzing)]
+pub use explicit::fuzzing;
 pub use explicit::{Credentials, ExplicitOptions, Network, ParseNetworkError};
 pub use gateway::{Gateway, RunError, error_chain, run};
 pub use options::{BitTorrentOptions, Listening, Options, StoreOptions};

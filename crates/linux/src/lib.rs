@@ -8,6 +8,8 @@
 mod abi;
 mod adopt;
 pub mod check;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod interface;
 mod kernel;
 mod repair;

@@ -1,39 +1,7 @@
-//! The `weir` command: an edge gateway that keeps bytes the network already has
-//! on its own side.
-//!
-//! People's words go to stderr, data to stdout. Exit codes are documented in
-//! `exit.rs` and are API.
+//! The `weir` command; see the library.
 
 #![forbid(unsafe_code)]
 
-mod api;
-mod cli;
-mod commands;
-mod config;
-mod exit;
-mod logs;
-mod units;
-
-use std::process::ExitCode;
-
-use clap::Parser;
-
-use crate::cli::{CacheCommand, Cli, Command, ConfigCommand};
-
-fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return exit::usage(&error),
-    };
-    let result = match cli.command {
-        Command::Run(args) => commands::run::run(&args),
-        Command::Check(args) => commands::check::run(&args),
-        Command::Status(args) => commands::status::run(&args),
-        Command::Cache { command: CacheCommand::Ls(args) } => commands::cache::list(&args),
-        Command::Cache { command: CacheCommand::Rm(args) } => commands::cache::remove(&args),
-        Command::Config { command: ConfigCommand::Default } => commands::config::default(),
-        Command::Config { command: ConfigCommand::Show(args) } => commands::config::show(&args),
-        Command::Infer(args) => commands::infer::run(&args),
-    };
-    exit::report(result)
+fn main() -> std::process::ExitCode {
+    weir::main()
 }

@@ -10,6 +10,8 @@
 
 mod access;
 mod fields;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod http;
 mod socks5;
 mod tunnel;
