@@ -143,6 +143,12 @@ fn u64_of(bytes: &[u8]) -> u64 {
     bytes.try_into().map(u64::from_ne_bytes).unwrap_or(0)
 }
 
+/// The verifier's log comes as one message of hundreds of lines.
 fn log_libbpf(_level: PrintLevel, message: String) {
-    tracing::warn!(target: "weir_linux::libbpf", "{}", message.trim_end());
+    let message = message.trim_end();
+    let first = message.lines().next().unwrap_or_default();
+    tracing::warn!(target: "weir_linux::libbpf", "{first}");
+    if first.len() < message.len() {
+        tracing::debug!(target: "weir_linux::libbpf", "{message}");
+    }
 }

@@ -59,6 +59,8 @@ pub(crate) enum RouteError {
     },
     #[error("`{program}` refused: {said}")]
     Refused { program: &'static str, said: String },
+    #[error("nf_conntrack_tcp_loose is 0: `sysctl -w net.netfilter.nf_conntrack_tcp_loose=1`")]
+    NotLoose,
     #[error("start the thread that keeps the routes")]
     Thread(#[source] io::Error),
 }
@@ -239,6 +241,9 @@ impl Ground {
             if zone == Zone::Installed as u8 && !self.zone_is_there() {
                 tracing::warn!("the conntrack zone's rules were removed by others");
                 mended |= self.install_zone();
+            } else if zone == Zone::Installed as u8 && !conntrack_is_loose() {
+                // Says so, and keeps flows from being adopted.
+                self.install_zone();
             } else if zone == Zone::Failed as u8 {
                 mended |= self.install_zone();
             }
@@ -331,9 +336,7 @@ impl Ground {
     fn install_zone(&self) -> bool {
         let interfaces: Vec<_> = self.inside.iter().map(|name| format!("{name:?}")).collect();
         let (mark, own) = (self.numbers.mark, self.numbers.own_mark());
-        // Without pick-up of running connections (loose) a zone's entry would
-        // be INVALID; untracked at least passes a firewall that accepts it.
-        let apart = if conntrack_is_loose() { "ct zone set 22354" } else { "notrack" };
+        let apart = "ct zone set 22354";
         let rules = format!(
             "table inet {NFT_TABLE}\n\
              delete table inet {NFT_TABLE}\n\
@@ -349,7 +352,13 @@ impl Ground {
              }}\n",
             interfaces.join(", ")
         );
-        let installed = run("nft", &["-f".to_owned(), "-".to_owned()], Some(&rules));
+        // Without pick-up of running connections a zone's entry would be INVALID, and
+        // an untracked leg passes no stateful firewall.
+        let installed = if conntrack_is_loose() {
+            run("nft", &["-f".to_owned(), "-".to_owned()], Some(&rules))
+        } else {
+            Err(RouteError::NotLoose)
+        };
         let zone = if installed.is_ok() { Zone::Installed } else { Zone::Failed };
         let before = self.zone.swap(zone as u8, Ordering::SeqCst);
         if let Err(error) = installed
@@ -362,9 +371,7 @@ impl Ground {
 
     fn zone_is_there(&self) -> bool {
         let list = ["list", "table", "inet", NFT_TABLE].map(str::to_owned);
-        run("nft", &list, None).is_ok_and(|said| {
-            said.matches("ct zone set").count() + said.matches("notrack").count() == 2
-        })
+        run("nft", &list, None).is_ok_and(|said| said.matches("ct zone set").count() == 2)
     }
 
     fn remove(&self) {

@@ -303,44 +303,23 @@ impl Adopter {
         client: SocketAddr,
         server: SocketAddr,
     ) -> Result<(Socket, Socket), BuildError> {
-        let [client_side, server_side] = held.flow.sides;
         let own_mark = self.numbers.own_mark();
+        let (addresses, sides) = ([client, server], held.flow.sides);
         // The leg that faces the payload's sender has it to read; the other one
         // goes on where the payload will be sent.
-        let facing = |sender: usize| -> (u32, u32, &[u8], &[u8]) {
-            if held.from == sender {
+        let leg = |facing: usize| {
+            let (snd, rcv, unacked, inject): (_, _, &[u8], &[u8]) = if held.from == facing {
                 (held.ack, held.seq, &[], &held.payload)
             } else {
                 (held.seq, held.ack, held.flow.prefix(), &[])
-            }
+            };
+            let played = INSIDE + OUTSIDE - facing;
+            let (local, remote) = (addresses[played], addresses[facing]);
+            let (me, peer) = (sides[played], sides[facing]);
+            let mark = if facing == INSIDE { own_mark } else { 0 };
+            Leg { local, remote, snd, rcv, me, peer, unacked, inject, mark }.build()
         };
-        let (snd, rcv, unacked, inject) = facing(INSIDE);
-        let inside = Leg {
-            local: server,
-            remote: client,
-            snd,
-            rcv,
-            me: server_side,
-            peer: client_side,
-            unacked,
-            inject,
-            mark: own_mark,
-        }
-        .build()?;
-        let (snd, rcv, unacked, inject) = facing(OUTSIDE);
-        let outside = Leg {
-            local: client,
-            remote: server,
-            snd,
-            rcv,
-            me: client_side,
-            peer: server_side,
-            unacked,
-            inject,
-            mark: 0,
-        }
-        .build()?;
-        Ok((inside, outside))
+        Ok((leg(INSIDE)?, leg(OUTSIDE)?))
     }
 }
 

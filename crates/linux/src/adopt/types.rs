@@ -158,7 +158,9 @@ pub(super) fn routes_error(error: RouteError) -> StartError {
         RouteError::Refused { said, .. } if said.contains("not permitted") => {
             (error.to_string(), "run as root, or with CAP_NET_ADMIN")
         }
-        RouteError::Refused { .. } => (error.to_string(), "`weir check` says more"),
+        RouteError::Refused { .. } | RouteError::NotLoose => {
+            (error.to_string(), "`weir check` says more")
+        }
     };
     StartError::Routes { detail, fix }
 }
