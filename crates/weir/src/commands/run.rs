@@ -18,7 +18,12 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
     raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Code::Failed, error.to_string()))?;
-    runtime.block_on(weir_gateway::run(plan.options, greet, stop_signal())).map_err(failure)
+    let ran = runtime.block_on(async {
+        // Before anything is set up: what is set up is taken down in order.
+        let stop = stop_signal();
+        weir_gateway::run(plan.options, greet, stop).await
+    });
+    ran.map_err(failure)
 }
 
 /// A flow takes two descriptors, and four more while it is relayed; shells allow
@@ -31,18 +36,20 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Completes at the first SIGINT or SIGTERM.
-async fn stop_signal() {
+/// Completes at the first SIGINT or SIGTERM after the call.
+fn stop_signal() -> impl Future<Output = ()> {
     let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
-        tracing::error!("signals_unavailable");
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    async move {
+        let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+            tracing::error!("signals_unavailable");
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        tracing::info!("stopping");
     }
-    tracing::info!("stopping");
 }
 
 /// Tells an operator where everything is.
