@@ -1,33 +1,22 @@
 //! What an operator meets at the command line: exit codes, and words that say
 //! what to do. Runs the binary; loopback only.
 
-#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a test that meets the unexpected fails, and tells the time"
+)]
 
-use std::io::{BufRead, BufReader, Read};
+mod lacking;
+mod store;
+mod support;
+
+use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-fn weir(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(args)
-        .env_remove("WEIR_CONFIG")
-        .env_remove("WEIR_TOKEN")
-        .output()
-        .unwrap()
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// The code, and something the message must hold.
-fn expect(args: &[&str], code: i32, words: &str) {
-    let output = weir(args);
-    let said = said(&output);
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
-    assert!(said.contains(words), "{args:?}: {said}");
-}
+use support::{Running, expect, said, weir};
 
 #[test]
 fn a_wrong_command_line_is_a_usage_error() {
@@ -97,49 +86,6 @@ fn a_reader_that_goes_away_is_no_error() {
     assert!(status.success(), "{status}");
 }
 
-/// A gateway of its own, ended when dropped.
-struct Running {
-    child: Child,
-    api: String,
-}
-
-impl Running {
-    fn start(dir: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
-            .args(["run", "--proxy", "127.0.0.1:0", "--api", "127.0.0.1:0"])
-            .args(["--cache-size", "64MiB", "--cache-dir", dir.to_str().unwrap()])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let dashboard = lines.find_map(|line| {
-            Some(
-                line.unwrap()
-                    .split_once("dashboard on http://")?
-                    .1
-                    .trim_end_matches('/')
-                    .to_owned(),
-            )
-        });
-        Self { child, api: dashboard.expect("it says where the dashboard is") }
-    }
-
-    fn end(mut self) {
-        let id = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
-        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
-        let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}");
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Ended already, in the good case.
-        self.child.kill().unwrap_or_default();
-        self.child.wait().map(drop).unwrap_or_default();
-    }
-}
-
 #[test]
 fn a_running_gateway_answers_and_stops_in_good_order() {
     let dir = tempfile::tempdir().unwrap();
@@ -155,7 +101,6 @@ fn a_running_gateway_answers_and_stops_in_good_order() {
     expect(&["cache", "rm", &id, "--api", &running.api], 1, "no object");
     let mut page = String::new();
     let mut socket = std::net::TcpStream::connect(&running.api).unwrap();
-    use std::io::Write;
     write!(socket, "GET / HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
     socket.read_to_string(&mut page).unwrap();
     assert!(page.starts_with("HTTP/1.0 200"), "{page}");
