@@ -2,17 +2,21 @@
 //!
 //! It builds network namespaces, starts clients that nobody here wrote, and
 //! writes a table, JSON and figures. It depends on no product crate: what it
-//! knows of the gateway, an operator knows. It needs root, no address outside its
-//! own namespaces, and leaves nothing behind.
+//! knows of the gateway, an operator knows. Stories need root, no address outside
+//! their own namespaces, and leave nothing behind.
 
+mod blockio;
 mod capture;
+mod cgroup;
 mod clients;
 mod clock;
 mod emulator;
 mod flows;
 mod gateway;
 mod http;
+mod janitor;
 mod link;
+mod loopdev;
 mod meter;
 mod netns;
 mod present;
@@ -24,6 +28,7 @@ mod story;
 mod supervisor;
 mod topology;
 mod torrent;
+mod trace;
 mod tracker;
 
 use std::io::{self, Write};
@@ -63,6 +68,9 @@ enum Command {
         #[command(flatten)]
         options: Options,
     },
+    /// Makes synthetic traces and measures any trace; needs no root.
+    #[command(subcommand)]
+    Trace(trace::TraceCommand),
     /// Records request streams of the real clients into a directory.
     #[command(hide = true)]
     RecordRequests {
@@ -109,6 +117,7 @@ fn dispatch(command: &Command) -> Result<ExitCode> {
             story::record_requests(&conditions(options, &work)?, dir)?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Trace(command) => trace::run(command),
         Command::Report { options } => {
             let Some(work) = supervisor::work_dir() else { return supervisor::supervise() };
             report(options, &work)

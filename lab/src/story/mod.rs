@@ -9,6 +9,8 @@ mod clients;
 mod corruption;
 mod inference;
 mod instruments;
+mod policies;
+mod storage;
 mod swarm;
 
 pub(crate) use inference::record_requests;
@@ -44,7 +46,7 @@ pub(crate) struct Story {
 
 impl Story {
     /// Every story, in the order of a report.
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self {
             name: "lab/instruments",
             about: "the emulated link and every client over plain forwarding, no gateway",
@@ -69,6 +71,16 @@ impl Story {
             name: "pcache/inference",
             about: "piece length from request streams: the paper's Figure 9",
             run: inference::run,
+        },
+        Self {
+            name: "pcache/policies",
+            about: "byte hit ratio by policy, size and popularity: traces and a day of the web",
+            run: policies::run,
+        },
+        Self {
+            name: "pcache/storage",
+            about: "layouts on disk under one trace: the paper's Figures 6, 7 and 8",
+            run: storage::run,
         },
     ];
 
