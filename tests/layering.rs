@@ -15,7 +15,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("weir-session", &["weir-ranges"]),
     ("weir-identify", &[]),
     ("weir-bittorrent", &["weir-ranges", "weir-session"]),
-    ("weir-store", &["weir-ranges"]),
+    ("weir-policy", &[]),
+    ("weir-store", &["weir-policy", "weir-ranges"]),
     ("weir-linux", &[]),
     (
         "weir-gateway",
@@ -28,7 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "weir-store",
         ],
     ),
-    ("weir", &["weir-bittorrent", "weir-gateway", "weir-linux", "weir-store"]),
+    ("weir", &["weir-bittorrent", "weir-gateway", "weir-linux", "weir-policy", "weir-store"]),
     ("weir-lab", &[]),
 ];
 
@@ -38,6 +39,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("weir-session", &["bytes"]),
     ("weir-identify", &["serde", "thiserror", "toml"]),
     ("weir-bittorrent", &["bytes", "sha1", "sha2", "thiserror"]),
+    ("weir-policy", &["hashbrown", "thiserror"]),
 ];
 
 /// Names a pure crate's source must not contain.
