@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use weir_policy::Kind;
 use weir_ranges::{ObjectId, RangeSet};
+
+use crate::disk::{DirectChoice, EngineChoice};
 
 /// Where a store is and how large it may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +18,20 @@ pub struct Options {
     /// differ from the last time: the store grows, or forgets what lies past the
     /// new end. Journal and checkpoints come on top, about 0.1 %.
     pub capacity_bytes: u64,
-    /// How long bytes may wait to be durable, 1 s by default. Zero: no thread does
+    /// Bytes of memory for what is on its way to the disk or came from it lately, 128
+    /// MiB by default. The index and 16 MiB of checksums come on top.
+    pub memory_bytes: usize,
+    /// A block device or a partition for the bytes, instead of a file in `dir`; all of
+    /// it is the store's.
+    pub device: Option<PathBuf>,
+    /// How the kernel is asked for bytes.
+    pub engine: EngineChoice,
+    /// Whether the page cache is passed by.
+    pub direct: DirectChoice,
+    /// What is let in and what goes when there is no space left.
+    pub policy: Kind,
+    /// How long bytes on disk may wait to be durable, 1 s by default; a group that is
+    /// not complete waits twice as long for more before it goes to disk. Zero: no thread does
     /// it; they become durable by [`crate::Store::sync`], at the bound of dirty
     /// bytes and when the store is dropped.
     pub sync_interval: Duration,
@@ -24,7 +40,16 @@ pub struct Options {
 impl Options {
     /// The defaults for `dir` and `capacity_bytes`.
     pub fn new(dir: impl Into<PathBuf>, capacity_bytes: u64) -> Self {
-        Self { dir: dir.into(), capacity_bytes, sync_interval: Duration::from_secs(1) }
+        Self {
+            dir: dir.into(),
+            capacity_bytes,
+            memory_bytes: 128 << 20,
+            device: None,
+            engine: EngineChoice::Auto,
+            direct: DirectChoice::Auto,
+            policy: Kind::ObjectFrequency,
+            sync_interval: Duration::from_secs(1),
+        }
     }
 }
 
@@ -91,23 +116,31 @@ pub struct ObjectSummary {
 
 /// The answer to a read: what is held of a range, and what is not.
 ///
-/// `parts` and `holes` together are exactly the range asked for.
+/// `parts` and `holes` together are exactly the range asked for. Parts may touch:
+/// bytes are handed out as they lie in memory, without a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// Offset in the object and bytes; ascending, none empty, none adjacent.
+    /// Offset in the object and bytes; ascending, none empty.
     pub parts: Vec<(u64, Bytes)>,
     /// What is missing.
     pub holes: RangeSet,
 }
 
 impl Read {
-    /// The whole range as one piece, `None` when any byte is missing.
-    pub fn whole(self) -> Option<Bytes> {
+    /// The whole range as one piece, `None` when any byte is missing. Copies when it
+    /// lies in several.
+    pub fn whole(mut self) -> Option<Bytes> {
         if !self.holes.is_empty() {
             return None;
         }
-        debug_assert!(self.parts.len() <= 1, "parts that touch are one part");
-        Some(self.parts.into_iter().next().map_or_else(Bytes::new, |(_, bytes)| bytes))
+        if self.parts.len() <= 1 {
+            return Some(self.parts.pop().map_or_else(Bytes::new, |(_, bytes)| bytes));
+        }
+        let mut whole = BytesMut::new();
+        for (_, bytes) in self.parts {
+            whole.extend_from_slice(&bytes);
+        }
+        Some(whole.freeze())
     }
 }
 
@@ -120,8 +153,10 @@ pub struct Stats {
     pub held_bytes: u64,
     /// Objects held.
     pub objects: u64,
-    /// Groups held; each takes a cluster of 1 MiB.
+    /// Groups held.
     pub groups: u64,
+    /// Bytes of the data file that they take.
+    pub used_bytes: u64,
     /// Segments held, whole or in part.
     pub segments: u64,
     /// Reads answered in full.
@@ -140,6 +175,8 @@ pub struct Stats {
     pub read_errors: u64,
     /// Writes and syncs that the disk failed.
     pub write_errors: u64,
+    /// Bytes offered and not taken: not worth what would have gone for them.
+    pub declined_bytes: u64,
     /// Writes refused because every cluster was in use.
     pub full_refusals: u64,
     /// Nothing is taken any more, since a write failed; reads go on.

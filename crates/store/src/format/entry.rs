@@ -4,19 +4,19 @@ use weir_ranges::ObjectId;
 
 use super::Fields;
 use crate::Description;
-use crate::units::{GROUP_LEN, RUNS_MAX, SEGMENT_LEN};
+use crate::units::{GROUP_LEN, RUNS_MAX, SEGMENT_LEN, Window};
 
 /// One change of the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// What is known of an object.
     Describe(ObjectId, Description),
-    /// This cluster holds nothing any more.
-    Drop(u32),
+    /// Nothing of this object's group is held any more.
+    Drop(ObjectId, u64),
     /// This object's bytes are gone, all of them.
     Forget(ObjectId),
     /// What is held of a group, in full; replaces what was held before.
-    Group(Box<GroupState>),
+    Group(GroupState),
 }
 
 /// What is held of one group, and where.
@@ -26,14 +26,14 @@ pub(crate) struct GroupState {
     pub(crate) object: ObjectId,
     /// Which MiB of the object.
     pub(crate) group: u64,
-    /// Which MiB of the data file.
-    pub(crate) cluster: u32,
-    /// When it was last used, in seconds since 1970.
+    /// Where its extent begins in the data file, in slots of 16 KiB.
+    pub(crate) slot: u32,
+    /// Which part of the group the extent holds.
+    pub(crate) window: Window,
+    /// When its object was last used, in seconds since 1970.
     pub(crate) stamp: u32,
-    /// Segments that are whole.
+    /// Segments that are whole; their marks are in the table of marks.
     pub(crate) present: u64,
-    /// Marks (`crate::checksum`) of the whole ones; the others are 0.
-    pub(crate) marks: [u32; GROUP_LEN],
     /// What is held of the others: segment and run, ascending, never touching.
     pub(crate) runs: Vec<(u8, Run)>,
 }
@@ -71,9 +71,10 @@ impl Entry {
                     out.extend(text.as_bytes());
                 }
             }
-            Self::Drop(cluster) => {
+            Self::Drop(object, group) => {
                 out.push(DROP);
-                out.extend(cluster.to_le_bytes());
+                out.extend(object.to_bytes());
+                out.extend(group.to_le_bytes());
             }
             Self::Forget(object) => {
                 out.push(FORGET);
@@ -99,7 +100,10 @@ impl Entry {
                 let size_bytes = known.then_some(size);
                 Some(Self::Describe(object, Description { app, name, size_bytes }))
             }
-            DROP => fields.u32().map(Self::Drop),
+            DROP => {
+                let object = ObjectId::from_bytes(fields.array()?);
+                Some(Self::Drop(object, fields.u64()?))
+            }
             FORGET => fields.array().map(|id| Self::Forget(ObjectId::from_bytes(id))),
             GROUP => GroupState::decode(fields).map(Self::Group),
             _ => None,
@@ -112,14 +116,10 @@ impl GroupState {
         out.push(GROUP);
         out.extend(self.object.to_bytes());
         out.extend(self.group.to_le_bytes());
-        out.extend(self.cluster.to_le_bytes());
+        out.extend(self.slot.to_le_bytes());
+        out.push(self.window.code());
         out.extend(self.stamp.to_le_bytes());
         out.extend(self.present.to_le_bytes());
-        for (segment, mark) in self.marks.iter().enumerate() {
-            if self.present & 1 << segment != 0 {
-                out.extend(mark.to_le_bytes());
-            }
-        }
         let runs = u16::try_from(self.runs.len()).expect("64 segments of 16 runs at most");
         out.extend(runs.to_le_bytes());
         for (segment, run) in &self.runs {
@@ -130,21 +130,16 @@ impl GroupState {
         }
     }
 
-    fn decode(fields: &mut Fields<'_>) -> Option<Box<Self>> {
-        let mut state = Box::new(Self {
+    fn decode(fields: &mut Fields<'_>) -> Option<Self> {
+        let mut state = Self {
             object: ObjectId::from_bytes(fields.array()?),
             group: fields.u64()?,
-            cluster: fields.u32()?,
+            slot: fields.u32()?,
+            window: Window::from_code(fields.u8()?)?,
             stamp: fields.u32()?,
             present: fields.u64()?,
-            marks: [0; GROUP_LEN],
             runs: Vec::new(),
-        });
-        for (segment, mark) in state.marks.iter_mut().enumerate() {
-            if state.present & 1 << segment != 0 {
-                *mark = fields.u32()?;
-            }
-        }
+        };
         let runs = fields.u16()?;
         for _ in 0..runs {
             let segment = fields.u8()?;
@@ -156,9 +151,13 @@ impl GroupState {
 
     /// Whether it says something that the index can hold.
     fn is_sound(&self) -> bool {
+        let window = self.window.mask();
+        let something = self.present != 0 || !self.runs.is_empty();
+        let in_window = self.present & !window == 0;
+        let aligned = self.slot.is_multiple_of(self.window.class().segments().into());
         let each = self.runs.iter().all(|&(segment, run)| {
             usize::from(segment) < GROUP_LEN
-                && self.present & 1 << segment == 0
+                && window & !self.present & 1 << segment != 0
                 && run.start < run.end
                 && u32::from(run.end) <= SEGMENT_LEN
                 && run.len() < u64::from(SEGMENT_LEN)
@@ -169,7 +168,13 @@ impl GroupState {
         });
         let bounded =
             self.runs.chunk_by(|a, b| a.0 == b.0).all(|of_segment| of_segment.len() <= RUNS_MAX);
-        each && ascending && bounded && self.group <= u64::MAX >> 20
+        something
+            && in_window
+            && aligned
+            && each
+            && ascending
+            && bounded
+            && self.group <= u64::MAX >> 20
     }
 }
 

@@ -116,6 +116,34 @@ impl<'a> FrameReader<'a> {
         Self { kind, generation, rest: bytes, damaged: 0 }
     }
 
+    /// Bytes not looked at yet.
+    pub(crate) const fn rest(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// The next frame that begins before the last `keep` bytes, which are left for when
+    /// more has come behind them.
+    pub(crate) fn next_before(&mut self, keep: usize) -> Option<Frame<'a>> {
+        let end = self.rest.len().checked_sub(keep).filter(|end| *end > 0)?;
+        if let Some((frame, len)) = self.parse(self.rest) {
+            self.rest = &self.rest[len..];
+            return Some(frame);
+        }
+        self.damaged += 1;
+        let magic = self.kind.magic();
+        for at in 1..end {
+            if self.rest[at] != magic[0] {
+                continue;
+            }
+            if let Some((frame, len)) = self.parse(&self.rest[at..]) {
+                self.rest = &self.rest[at + len..];
+                return Some(frame);
+            }
+        }
+        self.rest = &self.rest[end..];
+        None
+    }
+
     /// Stretches passed over so far because no whole frame begins in them.
     pub(crate) const fn damaged(&self) -> u64 {
         self.damaged
@@ -144,26 +172,7 @@ impl<'a> Iterator for FrameReader<'a> {
     type Item = Frame<'a>;
 
     fn next(&mut self) -> Option<Frame<'a>> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        if let Some((frame, len)) = self.parse(self.rest) {
-            self.rest = &self.rest[len..];
-            return Some(frame);
-        }
-        self.damaged += 1;
-        let magic = self.kind.magic();
-        for at in 1..self.rest.len() {
-            if self.rest[at] != magic[0] {
-                continue;
-            }
-            if let Some((frame, len)) = self.parse(&self.rest[at..]) {
-                self.rest = &self.rest[at + len..];
-                return Some(frame);
-            }
-        }
-        self.rest = &[];
-        None
+        self.next_before(0)
     }
 }
 
@@ -179,5 +188,7 @@ impl FrameKind {
 const HEADER_BYTES: usize = 40;
 /// A frame with this much is closed.
 const PAYLOAD_BYTES_SOFT: usize = 32 << 10;
+/// No frame is longer.
+pub(crate) const FRAME_BYTES_MAX: usize = HEADER_BYTES + PAYLOAD_BYTES_MAX as usize;
 /// No frame has more; the largest entry is below a third of the gap.
 const PAYLOAD_BYTES_MAX: u32 = 64 << 10;

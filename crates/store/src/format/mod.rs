@@ -13,13 +13,13 @@ mod tests;
 
 pub(crate) use checkpoint::CheckpointHeader;
 pub(crate) use entry::{Entry, GroupState, Run};
-pub(crate) use frame::{Frame, FrameKind, FrameReader, FrameWriter};
+pub(crate) use frame::{FRAME_BYTES_MAX, Frame, FrameKind, FrameReader, FrameWriter};
 pub(crate) use superblock::{Superblock, SuperblockFault};
 
 use crate::checksum::crc32c;
 
 /// The version of all files together; one file's layout does not change alone.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// Bytes of a superblock copy and of a checkpoint's header.
 pub(crate) const BLOCK_BYTES: usize = 4096;

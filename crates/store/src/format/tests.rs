@@ -5,42 +5,39 @@ use weir_ranges::ObjectId;
 
 use super::*;
 use crate::Description;
-use crate::units::GROUP_LEN;
+use crate::units::Window;
 
 fn group() -> impl Strategy<Value = Entry> {
     let runs = proptest::collection::vec((0u8..64, 0u16..200, 1u16..200, any::<u32>()), 0..20);
     let numbers = (any::<u128>(), 0..1u64 << 44, any::<u32>(), any::<u32>());
-    (numbers, any::<u64>(), any::<u32>(), runs).prop_map(|(numbers, present, mark, runs)| {
+    let window = (0u8..64, 0u8..64).prop_map(|(a, b)| Window::over(a.min(b), a.max(b)));
+    (numbers, any::<u64>(), window, runs).prop_map(|(numbers, present, window, mut runs)| {
+        let len = u32::from(window.class().segments());
         let mut state = GroupState {
             object: ObjectId::from(numbers.0),
             group: numbers.1,
-            cluster: numbers.2,
+            slot: numbers.2 / len * len,
+            window,
             stamp: numbers.3,
-            present,
-            marks: [0; GROUP_LEN],
+            // Never nothing at all.
+            present: present & window.mask() | 1 << window.first(),
             runs: Vec::new(),
         };
-        for (segment, place) in (0..).zip(&mut state.marks) {
-            if present & 1 << segment != 0 {
-                *place = mark.rotate_left(segment);
-            }
-        }
-        let mut runs = runs;
         runs.sort_unstable();
         runs.dedup_by_key(|run| run.0);
         for (segment, start, len, mark) in runs {
-            if present & 1 << segment == 0 {
+            if window.mask() & !state.present & 1 << segment != 0 {
                 state.runs.push((segment, Run { start, end: start + len, mark }));
             }
         }
-        Entry::Group(Box::new(state))
+        Entry::Group(state)
     })
 }
 
 fn entry() -> impl Strategy<Value = Entry> {
     prop_oneof![
         4 => group(),
-        1 => any::<u32>().prop_map(Entry::Drop),
+        1 => any::<(u128, u64)>().prop_map(|(id, group)| Entry::Drop(id.into(), group)),
         1 => any::<u128>().prop_map(|id| Entry::Forget(id.into())),
         1 => (any::<u128>(), "[a-zä]{0,100}", "\\PC{0,60}", any::<Option<u64>>()).prop_map(
             |(id, app, name, size_bytes)| {
@@ -167,24 +164,37 @@ fn runs_that_no_index_can_hold_are_refused() {
         vec![(2, run(0, 3)), (2, run(2, 5))],
         (0..17).map(|i| (2, run(i * 10, i * 10 + 1))).collect(),
     ];
-    let encoded = |runs: Vec<(u8, Run)>| {
-        let state = GroupState {
-            object: ObjectId::from(1),
-            group: 0,
-            cluster: 0,
-            stamp: 0,
-            present: 2,
-            marks: [0; GROUP_LEN],
-            runs,
-        };
-        let mut bytes = Vec::new();
-        Entry::Group(Box::new(state)).encode(&mut bytes);
-        bytes
-    };
+    let encoded = |runs: Vec<(u8, Run)>| encode(2, 0, runs);
     for runs in bad {
         let bytes = encoded(runs.clone());
         assert_eq!(Entry::decode(&mut Fields(&bytes)), None, "{runs:?}");
     }
     let most = encoded((0..16).map(|i| (2, run(i * 10, i * 10 + 1))).collect());
     assert!(Entry::decode(&mut Fields(&most)).is_some());
+}
+
+#[test]
+fn places_that_no_index_can_hold_are_refused() {
+    let decoded = |present, slot| Entry::decode(&mut Fields(&encode(present, slot, Vec::new())));
+    assert!(decoded(1 << 63, 64).is_some());
+    assert_eq!(decoded(1, 63), None, "not where a cluster begins");
+    assert_eq!(decoded(0, 64), None, "nothing held");
+    let mut four = encode(1, 4, Vec::new());
+    assert_eq!(four[29], Window::GROUP.code());
+    four[29] = Window::over(4, 7).code();
+    assert_eq!(Entry::decode(&mut Fields(&four)), None, "segment 0 is not in the window");
+    four[29] = Window::over(0, 3).code();
+    assert!(Entry::decode(&mut Fields(&four)).is_some());
+    four[29] = 0b0100_0001;
+    assert_eq!(Entry::decode(&mut Fields(&four)), None, "no such window");
+}
+
+/// A group of object 1, in one piece.
+fn encode(present: u64, slot: u32, runs: Vec<(u8, Run)>) -> Vec<u8> {
+    let object = ObjectId::from(1);
+    let window = Window::GROUP;
+    let state = GroupState { object, group: 0, slot, window, stamp: 0, present, runs };
+    let mut bytes = Vec::new();
+    Entry::Group(state).encode(&mut bytes);
+    bytes
 }

@@ -1,8 +1,11 @@
 //! What a commit writes: changes taken out of the index, and what follows when
 //! they are durable.
 
-use super::{Index, State, place};
+use weir_ranges::ObjectId;
+
+use super::{GroupId, Index, Object, Record};
 use crate::format::{Entry, FrameWriter, GroupState};
+use crate::space::Extent;
 
 /// Changes on their way to the journal.
 #[derive(Debug, Default)]
@@ -11,8 +14,8 @@ pub(crate) struct Batch {
     pub(crate) removals: Vec<u8>,
     /// Frames that name bytes in the data file, which must be durable first.
     pub(crate) groups: Vec<u8>,
-    /// Clusters that are free once the batch is durable.
-    limbo: Vec<u32>,
+    /// Extents that are free once the batch is durable.
+    limbo: Vec<Extent>,
     /// Bytes that are durable then.
     dirty_bytes: u64,
 }
@@ -30,33 +33,32 @@ impl Index {
     /// Takes all changes, as frames of `out`.
     pub(crate) fn take_batch(&mut self, out: &mut FrameWriter) -> Batch {
         let limbo = std::mem::take(&mut self.limbo);
+        self.limbo_bytes = 0;
         // What takes away comes first: all entries are absolute, and a group that
         // was dropped and written anew must end as written.
         for object in self.forgets.drain(..) {
             out.entry(|bytes| Entry::Forget(object).encode(bytes));
         }
-        let dirty = std::mem::take(&mut self.dirty);
-        let emptied = dirty.iter().copied().filter(|&cluster| {
-            let slot = self.slot(cluster);
-            slot.state == State::Live && slot.is_empty()
-        });
-        self.drops.extend(emptied.collect::<Vec<_>>());
-        for cluster in self.drops.drain(..) {
-            out.entry(|bytes| Entry::Drop(cluster).encode(bytes));
+        for id in self.drops.drain(..) {
+            out.entry(|bytes| Entry::Drop(id.object, id.group).encode(bytes));
         }
         let removals = out.take();
-        for cluster in dirty {
-            let slot = &mut self.slots[place(cluster)];
-            slot.dirty = false;
-            if slot.state == State::Live && !slot.is_empty() {
-                let entry = Entry::Group(self.group_state(cluster));
+        for id in std::mem::take(&mut self.dirty) {
+            let Some(record) = self.record_mut(id) else { continue };
+            // A group may be listed twice: dropped in between and held again.
+            if record.is_dirty() {
+                record.set_dirty(false);
+                let record = *record;
+                let entry = Entry::Group(self.group_state(id, &record));
                 out.entry(|bytes| entry.encode(bytes));
             }
         }
         for object in std::mem::take(&mut self.described) {
-            let said = self.objects.get(&object).and_then(|o| o.description.clone());
-            if let Some(description) = said {
-                out.entry(|bytes| Entry::Describe(object, description).encode(bytes));
+            if self.objects.contains_key(&object)
+                && let Some(description) = self.descriptions.get(&object)
+            {
+                let entry = Entry::Describe(object, description.clone());
+                out.entry(|bytes| entry.encode(bytes));
             }
         }
         Batch { removals, groups: out.take(), limbo, dirty_bytes: self.stats.dirty_bytes }
@@ -65,50 +67,49 @@ impl Index {
     /// The batch is durable.
     pub(crate) fn settle(&mut self, batch: Batch) {
         self.stats.dirty_bytes -= batch.dirty_bytes;
-        for cluster in batch.limbo.into_iter().rev() {
-            self.slot_mut(cluster).state = State::Free;
-            self.free.push(cluster);
+        for extent in batch.limbo {
+            self.space.give(extent);
         }
     }
 
-    /// Everything held in the clusters from `first`, `count` of them, for a
-    /// checkpoint.
-    pub(crate) fn dump_groups(&self, first: u32, count: usize, out: &mut FrameWriter) {
-        for cluster in (first..self.clusters_used()).take(count) {
-            let slot = self.slot(cluster);
-            if slot.state == State::Live && !slot.is_empty() {
-                let entry = Entry::Group(self.group_state(cluster));
-                out.entry(|bytes| entry.encode(bytes));
-            }
+    /// What is held of `object` from group `from` on, of at most `count` groups, for
+    /// a checkpoint, with its description at the end; says where to go on.
+    pub(crate) fn dump(
+        &self,
+        object: ObjectId,
+        from: u64,
+        count: usize,
+        out: &mut FrameWriter,
+    ) -> Option<u64> {
+        let held = self.objects.get(&object)?;
+        let mut groups = held.groups.from(from);
+        for (group, record) in groups.by_ref().take(count) {
+            let entry = Entry::Group(self.group_state(GroupId { object, group }, record));
+            out.entry(|bytes| entry.encode(bytes));
         }
+        let next = groups.next().map(|(group, _)| group);
+        if let (None, Some(description)) = (next, self.descriptions.get(&object)) {
+            let entry = Entry::Describe(object, description.clone());
+            out.entry(|bytes| entry.encode(bytes));
+        }
+        next
     }
 
-    /// Every description, for a checkpoint.
-    pub(crate) fn dump_descriptions(&self, out: &mut FrameWriter) {
-        for (object, held) in &self.objects {
-            if let Some(description) = &held.description {
-                let entry = Entry::Describe(*object, description.clone());
-                out.entry(|bytes| entry.encode(bytes));
-            }
-        }
-    }
-
-    fn group_state(&self, cluster: u32) -> Box<GroupState> {
-        let slot = self.slot(cluster);
+    fn group_state(&self, id: GroupId, record: &Record) -> GroupState {
         let mut runs = Vec::new();
-        for segment in 0..64 {
-            if slot.partial & 1 << segment != 0 {
-                runs.extend(self.runs_of(cluster, segment).iter().map(|run| (segment, *run)));
+        if record.is_partial() {
+            for segment in record.window().segments() {
+                runs.extend(self.runs_of(record, segment).iter().map(|run| (segment, *run)));
             }
         }
-        Box::new(GroupState {
-            object: slot.object,
-            group: slot.group,
-            cluster,
-            stamp: slot.stamp,
-            present: slot.present,
-            marks: *self.marks[place(cluster)],
+        GroupState {
+            object: id.object,
+            group: id.group,
+            slot: record.slot,
+            window: record.window(),
+            stamp: self.objects.get(&id.object).map_or(0, |held: &Object| held.last_used),
+            present: record.present,
             runs,
-        })
+        }
     }
 }

@@ -1,68 +1,79 @@
-//! The index: which bytes of which object are held, and in which cluster.
+//! The index: which bytes of which object are on disk, and where.
 //!
-//! Pure: it names places on disk and never goes there; time is an argument. One
-//! group of an object takes one cluster. Within a group, a whole segment is a bit;
-//! what is held of any other segment is a short list of runs in a side table.
+//! Pure: it names places on disk and never goes there; time is an argument. A group
+//! of an object has one extent, as long as the window of the group that it holds.
+//! Within a group, a whole segment is a bit; what is held of any other segment is a
+//! short list of runs in a side table.
 //!
-//! A cluster's life, and why a record on disk never points at another's bytes:
+//! An extent's life, and why a record on disk never points at another's bytes:
 //!
 //! ```text
-//!  free ──claim──► live ──release, nobody reads──► limbo ──commit──► free
+//!  free ──claim──► held ──release, nobody reads──► limbo ──commit──► free
 //!                    └────release, pinned──► doomed ──unpin──► limbo
 //! ```
 //!
-//! A cluster leaves limbo only when the journal durably says that it was dropped
-//! ([`Index::settle`]). Bytes once held are never written over while they are held.
+//! An extent leaves limbo only when the journal durably says that it was dropped
+//! ([`Index::settle`]). Bytes once held are never changed while they are held.
 
 mod batch;
-mod lru;
+mod groups;
 mod reading;
 mod restore;
-mod runs;
 #[cfg(test)]
 mod tests;
+mod worth;
 mod writing;
 
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
+use weir_policy::Kind;
 use weir_ranges::{ByteRange, GROUP_BYTES, ObjectId, SEGMENT_BYTES};
 
 use crate::format::Run;
+use crate::space::{Extent, Space};
 use crate::units::{GROUP_LEN, Piece, by_group, by_segment};
-use crate::{Description, ObjectSummary, Stats, checksum};
+use crate::{Description, ObjectSummary, Stats};
 
-pub(crate) use reading::Unit;
-pub(crate) use writing::{Claim, Written};
+pub(crate) use reading::{Mark, Plan, Unit, whole};
+pub(crate) use writing::{Claim, Place, Written};
 
-use lru::Lru;
+use groups::{Groups, Record};
+use worth::Worth;
+
+/// A group of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GroupId {
+    pub(crate) object: ObjectId,
+    pub(crate) group: u64,
+}
 
 /// The index of one store.
 #[derive(Debug)]
 pub(crate) struct Index {
     objects: HashMap<ObjectId, Object>,
-    /// By cluster, as far as clusters were ever used.
-    slots: Vec<Slot>,
-    /// By cluster: the marks of whole segments. Apart, so that look-ups stay in few
-    /// cache lines.
-    #[allow(clippy::vec_box, reason = "a growing vector of arrays copies them and holds twice")]
-    marks: Vec<Box<[u32; GROUP_LEN]>>,
-    /// By cluster and segment, for segments that are held in part.
-    runs: HashMap<(u32, u8), Vec<Run>>,
-    lru: Lru,
-    /// Clusters of the data file; `slots.len() <= clusters`.
+    descriptions: HashMap<ObjectId, Description>,
+    /// By slot, for segments that are held in part.
+    runs: HashMap<u32, Vec<Run>>,
+    space: Space,
+    /// By first slot: extents that somebody reads or writes.
+    pins: HashMap<u32, Pin>,
+    limbo: Vec<Extent>,
+    limbo_bytes: u64,
+    /// How often restoring may still look for who else claims a place.
+    scans_left: u32,
+    /// Clusters of the data file.
     clusters: u32,
-    free: Vec<u32>,
-    limbo: Vec<u32>,
-    /// Not yet journalled: changed clusters, dropped clusters, forgotten objects,
+    worth: Worth,
+    /// Not yet journalled: changed groups, dropped groups, forgotten objects,
     /// objects with a new description.
-    dirty: Vec<u32>,
-    drops: Vec<u32>,
+    dirty: Vec<GroupId>,
+    drops: Vec<GroupId>,
     forgets: Vec<ObjectId>,
     described: Vec<ObjectId>,
-    /// Descriptions of objects that hold nothing yet or any more, oldest first; at
-    /// most [`WAITING_MAX`].
-    waiting: VecDeque<(ObjectId, Description)>,
+    /// Objects with a description and no bytes, oldest first; at most
+    /// [`WAITING_MAX`].
+    waiting: VecDeque<ObjectId>,
     /// Counters of the whole store; the levels in it are kept here too.
     pub(crate) stats: Stats,
 }
@@ -70,108 +81,85 @@ pub(crate) struct Index {
 /// What is held of one object. Never without a group.
 #[derive(Debug, Default)]
 struct Object {
-    description: Option<Description>,
-    /// Group number to cluster.
-    groups: HashMap<u64, u32>,
+    groups: Groups,
     bytes: u64,
-    segments: u64,
+    segments: u32,
     /// Seconds since 1970.
     last_used: u32,
 }
 
-/// What is held in one cluster: one cache line.
-#[derive(Debug)]
-struct Slot {
-    object: ObjectId,
-    group: u64,
-    /// Segments that are whole.
-    present: u64,
-    /// Segments with runs in the side table. `present & partial == 0`.
-    partial: u64,
-    /// Neighbours in the order of use.
-    newer: u32,
-    older: u32,
-    /// Readers and writers that are at its bytes.
-    pins: u32,
-    stamp: u32,
-    state: State,
-    /// In [`Index::dirty`].
-    dirty: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Doomed,
-    Free,
-    Limbo,
-    Live,
+/// Who is at an extent's bytes.
+#[derive(Debug, Default)]
+struct Pin {
+    count: u32,
+    /// Released meanwhile: what to free when the last one goes.
+    doomed: Option<Extent>,
 }
 
 impl Index {
-    /// Nothing held in `clusters` clusters.
-    pub(crate) fn new(clusters: u32) -> Self {
+    /// Nothing held in `clusters` clusters; `policy` says what is worth keeping.
+    pub(crate) fn new(clusters: u32, policy: Kind) -> Self {
+        let capacity_bytes = u64::from(clusters) * GROUP_BYTES;
         Self {
             objects: HashMap::new(),
-            slots: Vec::new(),
-            marks: Vec::new(),
+            descriptions: HashMap::new(),
             runs: HashMap::new(),
-            lru: Lru::new(),
-            clusters,
-            free: Vec::new(),
+            space: Space::new(clusters),
+            pins: HashMap::new(),
             limbo: Vec::new(),
+            limbo_bytes: 0,
+            scans_left: SCANS_MAX,
+            clusters,
+            worth: Worth::new(policy, capacity_bytes),
             dirty: Vec::new(),
             drops: Vec::new(),
             forgets: Vec::new(),
             described: Vec::new(),
             waiting: VecDeque::new(),
-            stats: Stats { capacity_bytes: u64::from(clusters) * GROUP_BYTES, ..Stats::default() },
+            stats: Stats { capacity_bytes, ..Stats::default() },
         }
     }
 
     /// Drops every byte of `object`, and what was said of it; says whether there
     /// was any.
     pub(crate) fn forget(&mut self, object: ObjectId) -> bool {
-        self.waiting.retain(|(other, _)| *other != object);
-        let Some(held) = self.objects.get(&object) else { return false };
-        let clusters: Vec<u32> = held.groups.values().copied().collect();
-        for cluster in clusters {
-            self.release(cluster);
+        let groups = self.groups_of(object);
+        for &group in &groups {
+            self.release(GroupId { object, group });
         }
-        // Its last release kept the description for a return; there is none.
-        self.waiting.retain(|(other, _)| *other != object);
-        self.forgets.push(object);
-        true
+        self.waiting.retain(|other| *other != object);
+        self.descriptions.remove(&object);
+        if !groups.is_empty() {
+            self.forgets.push(object);
+        }
+        !groups.is_empty()
     }
 
     /// Notes what `object` is. Strings must be at most 255 bytes.
     pub(crate) fn describe(&mut self, object: ObjectId, description: Description) {
-        match self.objects.get_mut(&object) {
-            Some(held) if held.description.as_ref() == Some(&description) => {}
-            Some(held) => {
-                held.description = Some(description);
+        let old = self.descriptions.insert(object, description);
+        if self.objects.contains_key(&object) {
+            if old.as_ref() != self.descriptions.get(&object) {
                 self.described.push(object);
             }
-            None => {
-                self.waiting.retain(|(other, _)| *other != object);
-                self.await_bytes(object, description);
-            }
+        } else {
+            self.await_bytes(object);
         }
     }
 
-    /// Takes a pin back; the last one lets a dropped or empty cluster go.
-    pub(crate) fn unpin(&mut self, cluster: u32) {
-        let slot = self.slot_mut(cluster);
-        slot.pins -= 1;
-        if slot.pins > 0 {
-            return;
-        }
-        match slot.state {
-            State::Doomed => {
-                slot.state = State::Limbo;
-                self.limbo.push(cluster);
-            }
-            State::Live if slot.is_empty() => self.release(cluster),
-            State::Free | State::Limbo | State::Live => {}
+    /// Notes that a download of `object` begins.
+    pub(crate) fn wanted(&mut self, object: ObjectId) {
+        self.worth.wanted(object);
+    }
+
+    /// Takes a pin back; the last one lets a released extent go.
+    pub(crate) fn unpin(&mut self, slot: u32) {
+        let pin = self.pins.get_mut(&slot).expect("it was pinned");
+        pin.count -= 1;
+        if pin.count == 0
+            && let Some(extent) = self.pins.remove(&slot).and_then(|pin| pin.doomed)
+        {
+            self.add_to_limbo(extent);
         }
     }
 
@@ -182,7 +170,7 @@ impl Index {
         }
         let Some(held) = self.objects.get(&object) else { return false };
         by_group(range).all(|(group, part)| {
-            held.groups.get(&group).is_some_and(|&cluster| self.group_covers(cluster, part))
+            held.groups.get(group).is_some_and(|record| self.record_covers(record, part))
         })
     }
 
@@ -190,9 +178,9 @@ impl Index {
     pub(crate) fn objects(&self, now: u32) -> Vec<ObjectSummary> {
         let summary = |(&object, held): (&ObjectId, &Object)| ObjectSummary {
             object,
-            description: held.description.clone(),
+            description: self.descriptions.get(&object).cloned(),
             bytes_held: held.bytes,
-            segments: held.segments,
+            segments: held.segments.into(),
             last_used: std::time::Duration::from_secs(u64::from(
                 now.saturating_sub(held.last_used),
             )),
@@ -200,138 +188,180 @@ impl Index {
         self.objects.iter().map(summary).collect()
     }
 
-    /// Clusters ever used; every live one is below.
-    pub(crate) fn clusters_used(&self) -> u32 {
-        u32::try_from(self.slots.len()).expect("there is a slot for a cluster at most")
+    /// The ids of the objects held, in no order.
+    pub(crate) fn object_ids(&self) -> Vec<ObjectId> {
+        self.objects.keys().copied().collect()
     }
 
-    fn group_covers(&self, cluster: u32, part: ByteRange) -> bool {
-        let slot = self.slot(cluster);
+    /// The first group of `object` at or after `from` of which something is held.
+    pub(crate) fn next_group(&self, object: ObjectId, from: u64) -> Option<u64> {
+        let held = self.objects.get(&object)?;
+        held.groups.from(from).next().map(|(group, _)| group)
+    }
+
+    fn groups_of(&self, object: ObjectId) -> Vec<u64> {
+        let held = self.objects.get(&object);
+        held.into_iter().flat_map(|o| o.groups.from(0)).map(|(group, _)| group).collect()
+    }
+
+    fn record(&self, id: GroupId) -> Option<&Record> {
+        self.objects.get(&id.object)?.groups.get(id.group)
+    }
+
+    fn record_mut(&mut self, id: GroupId) -> Option<&mut Record> {
+        self.objects.get_mut(&id.object)?.groups.get_mut(id.group)
+    }
+
+    fn record_covers(&self, record: &Record, part: ByteRange) -> bool {
         by_segment(part).all(|piece| {
-            let bit = 1 << piece.segment;
-            slot.present & bit != 0
-                || (slot.partial & bit != 0
-                    && self.runs_of(cluster, piece.segment).iter().any(|run| run.holds(piece)))
+            record.present & 1 << piece.segment != 0
+                || self.runs_of(record, piece.segment).iter().any(|run| run.holds(piece))
         })
     }
 
     /// The runs of a segment that is held in part; none when it is not.
-    fn runs_of(&self, cluster: u32, segment: u8) -> &[Run] {
-        self.runs.get(&(cluster, segment)).map_or(&[], Vec::as_slice)
+    fn runs_of(&self, record: &Record, segment: u8) -> &[Run] {
+        if !record.is_partial() || record.window().mask() & 1 << segment == 0 {
+            return &[];
+        }
+        self.runs.get(&record.slot_of(segment)).map_or(&[], Vec::as_slice)
     }
 
-    fn slot(&self, cluster: u32) -> &Slot {
-        &self.slots[place(cluster)]
+    /// Bytes and segments held in a record.
+    fn tally(&self, record: &Record) -> (u64, u32) {
+        let whole = record.present.count_ones();
+        let (mut bytes, mut segments) = (u64::from(whole) * SEGMENT_BYTES, whole);
+        if record.is_partial() {
+            for segment in record.window().segments() {
+                let runs = self.runs_of(record, segment);
+                bytes += runs.iter().map(|run| run.len()).sum::<u64>();
+                segments += u32::from(!runs.is_empty());
+            }
+        }
+        (bytes, segments)
     }
 
-    fn slot_mut(&mut self, cluster: u32) -> &mut Slot {
-        &mut self.slots[place(cluster)]
+    /// Corrects the levels after a group's change from `before` to `after`, each in
+    /// bytes and segments.
+    fn count(&mut self, object: ObjectId, before: (u64, u32), after: (u64, u32)) {
+        let stats = &mut self.stats;
+        stats.held_bytes = stats.held_bytes - before.0 + after.0;
+        stats.segments = stats.segments - u64::from(before.1) + u64::from(after.1);
+        if let Some(held) = self.objects.get_mut(&object) {
+            held.bytes = held.bytes - before.0 + after.0;
+            held.segments = held.segments - before.1 + after.1;
+        }
     }
 
-    /// Moves `cluster` and its object to the front of the order of use.
-    fn touch(&mut self, cluster: u32, now: u32) {
-        self.lru.remove(&mut self.slots, cluster);
-        self.lru.push_newest(&mut self.slots, cluster);
-        let slot = &mut self.slots[place(cluster)];
-        slot.stamp = now;
-        if let Some(held) = self.objects.get_mut(&slot.object) {
+    /// Notes a use of a group, and of its object.
+    fn touch(&mut self, id: GroupId, now: u32) {
+        if let Some(record) = self.record(id) {
+            let bytes = extent_of(record).bytes();
+            self.worth.used(id, bytes, true);
+        }
+        if let Some(held) = self.objects.get_mut(&id.object) {
             held.last_used = now;
         }
     }
 
-    /// Notes that `cluster` must be journalled.
-    fn mark_dirty(&mut self, cluster: u32) {
-        let slot = &mut self.slots[place(cluster)];
-        if !slot.dirty {
-            slot.dirty = true;
-            self.dirty.push(cluster);
+    fn pin(&mut self, slot: u32) {
+        self.pins.entry(slot).or_default().count += 1;
+    }
+
+    /// Notes that a group must be journalled.
+    fn mark_dirty(&mut self, id: GroupId) {
+        let Some(record) = self.record_mut(id) else { return };
+        if !record.is_dirty() {
+            record.set_dirty(true);
+            self.dirty.push(id);
         }
     }
 
-    /// Makes a live cluster let go of its group.
-    fn release(&mut self, cluster: u32) {
-        self.unlink(cluster);
-        self.drops.push(cluster);
-        let slot = self.slot_mut(cluster);
-        if slot.pins > 0 {
-            slot.state = State::Doomed;
-        } else {
-            slot.state = State::Limbo;
-            self.limbo.push(cluster);
+    /// Lets go of a group that is held.
+    fn release(&mut self, id: GroupId) {
+        if let Some(extent) = self.detach(id) {
+            self.drops.push(id);
+            self.free_later(extent);
         }
     }
 
-    /// Takes a live cluster out of its object and out of the order of use; the
-    /// caller says what becomes of it.
-    fn unlink(&mut self, cluster: u32) {
-        debug_assert_eq!(self.slot(cluster).state, State::Live);
-        self.lru.remove(&mut self.slots, cluster);
-        for segment in 0..64 {
-            self.drop_segment(cluster, segment);
-        }
-        let slot = self.slot(cluster);
-        let (object, group) = (slot.object, slot.group);
+    /// Takes a group's record out; the caller says what becomes of its extent.
+    fn detach(&mut self, id: GroupId) -> Option<Extent> {
+        let record = *self.record(id)?;
+        self.count(id.object, self.tally(&record), (0, 0));
+        self.drop_runs(&record);
+        self.worth.removed(id);
         self.stats.groups -= 1;
-        let held = self.objects.get_mut(&object).expect("a live cluster belongs to an object");
-        held.groups.remove(&group);
+        let held = self.objects.get_mut(&id.object).expect("it has the record");
+        held.groups.remove(id.group);
         if held.groups.is_empty() {
-            let gone = self.objects.remove(&object).and_then(|o| o.description);
-            if let Some(description) = gone {
-                self.await_bytes(object, description);
+            self.objects.remove(&id.object);
+            self.worth.gone(id.object);
+            self.stats.objects = self.objects.len() as u64;
+            if self.descriptions.contains_key(&id.object) {
+                self.await_bytes(id.object);
             }
         }
-        self.stats.objects = self.objects.len() as u64;
+        let extent = extent_of(&record);
+        self.stats.used_bytes -= extent.bytes();
+        Some(extent)
     }
 
-    /// Drops what is held of one segment; says how many bytes that was.
-    fn drop_segment(&mut self, cluster: u32, segment: u8) -> u64 {
-        let slot = &mut self.slots[place(cluster)];
-        let bit = 1u64 << segment;
-        let bytes = if slot.present & bit != 0 {
-            SEGMENT_BYTES
-        } else if slot.partial & bit != 0 {
-            let runs = self.runs.remove(&(cluster, segment));
-            runs.expect("a partial bit has runs").iter().map(|run| run.len()).sum()
-        } else {
-            return 0;
-        };
-        slot.present &= !bit;
-        slot.partial &= !bit;
-        let object = slot.object;
-        self.stats.held_bytes -= bytes;
-        self.stats.segments -= 1;
-        let held = self.objects.get_mut(&object).expect("a live cluster belongs to an object");
-        held.bytes -= bytes;
-        held.segments -= 1;
-        bytes
-    }
-
-    fn await_bytes(&mut self, object: ObjectId, description: Description) {
-        if self.waiting.len() == WAITING_MAX {
-            self.waiting.pop_front();
+    /// Frees an extent that a record on disk may name: not before the next commit,
+    /// nor before its last reader is done.
+    fn free_later(&mut self, extent: Extent) {
+        match self.pins.get_mut(&extent.slot) {
+            Some(pin) => pin.doomed = Some(extent),
+            None => self.add_to_limbo(extent),
         }
-        self.waiting.push_back((object, description));
-    }
-}
-
-impl Slot {
-    const fn is_empty(&self) -> bool {
-        self.present | self.partial == 0
     }
 
-    /// Where the group's bytes begin in the object.
-    const fn group_start(&self) -> u64 {
-        self.group * GROUP_BYTES
+    fn add_to_limbo(&mut self, extent: Extent) {
+        self.limbo_bytes += extent.bytes();
+        self.limbo.push(extent);
     }
 
-    /// The object's number of the group's segment `segment`.
-    fn segment_number(&self, segment: u8) -> u64 {
-        self.group * GROUP_LEN as u64 + u64::from(segment)
+    fn drop_runs(&mut self, record: &Record) {
+        if record.is_partial() {
+            for segment in record.window().segments() {
+                self.runs.remove(&record.slot_of(segment));
+            }
+        }
     }
 
-    /// What binds the checksum of `segment` to its place.
-    fn place_mark(&self, segment: u8) -> u32 {
-        checksum::place(self.object, self.segment_number(segment))
+    /// Drops what is held of one segment.
+    fn drop_segment(&mut self, id: GroupId, segment: u8) {
+        let Some(old) = self.record(id).copied() else { return };
+        let before = self.tally(&old);
+        let mut new = old;
+        new.present &= !(1 << segment);
+        if old.window().mask() & 1 << segment != 0 {
+            self.runs.remove(&old.slot_of(segment));
+        }
+        let partial = |s: u8| self.runs.contains_key(&new.slot_of(s));
+        let is_partial = new.is_partial() && new.window().segments().any(partial);
+        new.set_partial(is_partial);
+        *self.record_mut(id).expect("found above") = new;
+        let after = self.tally(&new);
+        self.count(id.object, before, after);
+        if after.0 == 0 {
+            self.release(id);
+        } else {
+            self.mark_dirty(id);
+        }
+    }
+
+    /// Keeps the description of an object that holds nothing, for its return.
+    fn await_bytes(&mut self, object: ObjectId) {
+        if self.waiting.contains(&object) {
+            return;
+        }
+        if self.waiting.len() == WAITING_MAX
+            && let Some(oldest) = self.waiting.pop_front()
+        {
+            self.descriptions.remove(&oldest);
+        }
+        self.waiting.push_back(object);
     }
 }
 
@@ -342,13 +372,16 @@ impl Run {
     }
 }
 
-/// A cluster's number as a place in a table.
-fn place(cluster: u32) -> usize {
-    usize::try_from(cluster).expect("a cluster's number is an address on every host we build for")
+fn extent_of(record: &Record) -> Extent {
+    Extent { slot: record.slot, class: record.window().class() }
 }
 
-/// No cluster.
-const NONE: u32 = u32::MAX;
+/// The object's number of a group's segment.
+pub(crate) const fn segment_number(group: u64, segment: u8) -> u64 {
+    group * GROUP_LEN as u64 + segment as u64
+}
 
+/// Scans of all groups while restoring a damaged index.
+const SCANS_MAX: u32 = 64;
 /// Descriptions kept for objects that hold no bytes; half a kilobyte each.
 const WAITING_MAX: usize = 1024;

@@ -1,28 +1,35 @@
 //! What a read has to fetch, and how to check it.
 
-use weir_ranges::{ByteRange, GROUP_BYTES, ObjectId, SEGMENT_BYTES};
+use weir_ranges::{ByteRange, GROUP_BYTES, SEGMENT_BYTES};
 
-use super::{Index, State};
+use super::{GroupId, Index, Record, segment_number};
 use crate::checksum;
-use crate::units::{CLUSTER_BYTES, SEGMENT_LEN, by_group, by_segment};
+use crate::units::{SEGMENT_LEN, by_segment};
 
 /// The smallest thing that can be checked: a whole segment, or a run of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     /// Whose it is.
-    pub(crate) object: ObjectId,
+    pub(crate) id: GroupId,
     /// Which bytes of the object; never empty.
     pub(crate) range: ByteRange,
-    /// Whose cluster it is in.
-    pub(crate) cluster: u32,
+    /// Which slot of the data file its segment is in.
+    pub(crate) slot: u32,
     /// Which segment of the group.
     pub(crate) segment: u8,
-    /// What `checksum` must say.
-    mark: u32,
-    place: u32,
+    pub(crate) mark: Mark,
 }
 
-/// The units that hold something of a range, ascending; their clusters are pinned.
+/// Where to find what the checksum must say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// In the table of marks, at the unit's slot.
+    Table,
+    /// Here.
+    Run(u32),
+}
+
+/// The units that hold something of a range, ascending; their extents are pinned.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// What to read.
@@ -34,68 +41,72 @@ pub(crate) struct Plan {
 impl Unit {
     /// Where it lies in the data file.
     pub(crate) fn file_offset(&self) -> u64 {
-        u64::from(self.cluster) * u64::from(CLUSTER_BYTES) + self.range.start() % GROUP_BYTES
+        u64::from(self.slot) * u64::from(SEGMENT_LEN) + self.range.start() % SEGMENT_BYTES
     }
 
-    /// Whether `bytes` are what was written.
-    pub(crate) fn is(&self, bytes: &[u8]) -> bool {
-        checksum::crc32c(bytes) ^ self.place == self.mark
+    /// Whether `bytes` are what was written, by their `mark`.
+    pub(crate) fn is(&self, bytes: &[u8], mark: u32) -> bool {
+        self.has(checksum::crc32c(bytes), mark)
+    }
+
+    /// The same, from the checksum of the bytes.
+    pub(crate) fn has(&self, crc: u32, mark: u32) -> bool {
+        crc ^ self.place() == mark
+    }
+
+    /// What binds its checksum to its place.
+    fn place(&self) -> u32 {
+        checksum::place(self.id.object, segment_number(self.id.group, self.segment))
     }
 }
 
 impl Index {
-    /// What to read for `range`; marks what it names as used.
-    pub(crate) fn plan_read(&mut self, object: ObjectId, range: ByteRange, now: u32) -> Plan {
-        let mut plan = Plan::default();
-        for (group, part) in by_group(range) {
-            let held = self.objects.get(&object).and_then(|o| o.groups.get(&group));
-            let Some(&cluster) = held else { continue };
-            let before = plan.units.len();
-            self.units(cluster, part, &mut plan.units);
-            if plan.units.len() > before {
-                self.slot_mut(cluster).pins += 1;
-                plan.pins.push(cluster);
-                self.touch(cluster, now);
-            }
+    /// What to read for the part of a range that is in one group; marks what it names
+    /// as used.
+    pub(crate) fn plan_group(&mut self, id: GroupId, part: ByteRange, now: u32, plan: &mut Plan) {
+        let before = plan.units.len();
+        self.units(id, part, &mut plan.units);
+        if plan.units.len() > before
+            && let Some(slot) = self.record(id).map(|record| record.slot)
+        {
+            self.pin(slot);
+            plan.pins.push(slot);
+            self.touch(id, now);
         }
-        plan
     }
 
-    /// Everything in `cluster`, pinned; `None` when it holds nothing.
-    pub(crate) fn plan_scrub(&mut self, cluster: u32) -> Option<Plan> {
-        let slot = self.slot_mut(cluster);
-        if slot.state != State::Live || slot.is_empty() {
-            return None;
+    /// Notes that all of `part` was served from memory; says no when it is not held
+    /// any more.
+    pub(crate) fn use_held(&mut self, id: GroupId, part: ByteRange, now: u32) -> bool {
+        let held = self.record(id).is_some_and(|record| self.record_covers(record, part));
+        if held {
+            self.touch(id, now);
         }
-        slot.pins += 1;
-        let start = slot.group_start();
-        let whole = ByteRange::new(start, start.saturating_add(GROUP_BYTES))?;
-        let mut plan = Plan { units: Vec::new(), pins: vec![cluster] };
-        self.units(cluster, whole, &mut plan.units);
+        held
+    }
+
+    /// Everything of a group, pinned; `None` when nothing is held.
+    pub(crate) fn plan_scrub(&mut self, id: GroupId) -> Option<Plan> {
+        let slot = self.record(id)?.slot;
+        let mut plan = Plan { units: Vec::new(), pins: vec![slot] };
+        self.units(id, whole(id.group)?, &mut plan.units);
+        self.pin(slot);
         Some(plan)
     }
 
-    /// Appends the units of `cluster` that hold something of `part`.
-    pub(super) fn units(&self, cluster: u32, part: ByteRange, out: &mut Vec<Unit>) {
-        let slot = self.slot(cluster);
+    /// Appends the units of a group that hold something of `part`.
+    pub(super) fn units(&self, id: GroupId, part: ByteRange, out: &mut Vec<Unit>) {
+        let Some(record) = self.record(id) else { return };
         for piece in by_segment(part) {
             let segment = piece.segment;
-            let start = slot.group_start() + u64::from(segment) * SEGMENT_BYTES;
-            let unit = |from: u32, to: u32, mark| {
-                let range = ByteRange::new(start + u64::from(from), start + u64::from(to))?;
-                let place = slot.place_mark(segment);
-                Some(Unit { object: slot.object, range, cluster, segment, mark, place })
-            };
-            if slot.present & 1 << segment != 0 {
-                let mark = self.marks[super::place(cluster)][usize::from(segment)];
-                out.extend(unit(0, SEGMENT_LEN, mark));
-            } else if slot.partial & 1 << segment != 0 {
-                let wanted = self
-                    .runs_of(cluster, segment)
-                    .iter()
-                    .filter(|run| run.start < piece.end && piece.start < run.end);
-                for run in wanted {
-                    out.extend(unit(u32::from(run.start), u32::from(run.end), run.mark));
+            if record.present & 1 << segment != 0 {
+                out.extend(unit(id, record, segment, (0, SEGMENT_LEN), Mark::Table));
+                continue;
+            }
+            for run in self.runs_of(record, segment) {
+                if run.start < piece.end && piece.start < run.end {
+                    let extent = (u32::from(run.start), u32::from(run.end));
+                    out.extend(unit(id, record, segment, extent, Mark::Run(run.mark)));
                 }
             }
         }
@@ -104,19 +115,33 @@ impl Index {
     /// Frees the segment of a unit whose bytes were wrong, when it is still held as
     /// the unit says; says whether it was. When not, the reader only lost a race.
     ///
-    /// The caller still has the cluster pinned.
+    /// The caller still has the extent pinned.
     pub(crate) fn reject(&mut self, unit: &Unit) -> bool {
-        let slot = self.slot(unit.cluster);
-        if slot.state != State::Live || slot.object != unit.object {
-            return false;
-        }
         let mut now = Vec::new();
-        self.units(unit.cluster, unit.range, &mut now);
+        self.units(unit.id, unit.range, &mut now);
         if !now.contains(unit) {
             return false;
         }
-        self.drop_segment(unit.cluster, unit.segment);
-        self.mark_dirty(unit.cluster);
+        self.drop_segment(unit.id, unit.segment);
         true
     }
+}
+
+/// The unit of bytes `from` to `to` of a segment.
+fn unit(
+    id: GroupId,
+    record: &Record,
+    segment: u8,
+    (from, to): (u32, u32),
+    mark: Mark,
+) -> Option<Unit> {
+    let start = segment_number(id.group, segment) * SEGMENT_BYTES;
+    let range = ByteRange::new(start + u64::from(from), start + u64::from(to))?;
+    Some(Unit { id, range, slot: record.slot_of(segment), segment, mark })
+}
+
+/// All bytes of a group.
+pub(crate) fn whole(group: u64) -> Option<ByteRange> {
+    let start = group.checked_mul(GROUP_BYTES)?;
+    ByteRange::new(start, start.saturating_add(GROUP_BYTES))
 }

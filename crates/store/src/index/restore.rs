@@ -1,86 +1,103 @@
 //! Building the index from what the disk says. Nothing restored is dirty.
 
-use weir_ranges::SEGMENT_BYTES;
+use weir_ranges::ObjectId;
 
-use super::{Index, State, place};
+use super::{GroupId, Index, Record, extent_of};
 use crate::format::{Entry, GroupState};
+use crate::space::Extent;
 
 impl Index {
-    /// Applies one entry; says no when it names a cluster past the end.
+    /// Applies one entry; says no when it names a place past the end.
     pub(crate) fn restore(&mut self, entry: Entry) -> bool {
         match entry {
             Entry::Describe(object, description) => self.describe(object, description),
-            Entry::Drop(cluster) => {
-                self.vacate(cluster);
-                return cluster < self.clusters;
-            }
+            Entry::Drop(object, group) => self.vacate(GroupId { object, group }),
             Entry::Forget(object) => {
-                let held = self.objects.get(&object);
-                let clusters: Vec<u32> =
-                    held.into_iter().flat_map(|o| o.groups.values().copied()).collect();
-                for cluster in clusters {
-                    self.vacate(cluster);
+                for group in self.groups_of(object) {
+                    self.vacate(GroupId { object, group });
                 }
-                self.waiting.retain(|(other, _)| *other != object);
+                self.waiting.retain(|other| *other != object);
+                self.descriptions.remove(&object);
             }
-            Entry::Group(state) => return self.restore_group(&state),
+            Entry::Group(state) => return self.restore_group(state),
         }
         true
     }
 
-    /// Ends the restoring: finds the free clusters and the order of use.
+    /// Ends the restoring: finds the order of use.
     pub(crate) fn restored(&mut self) {
         self.described.clear();
-        self.waiting.clear();
-        let live = |index: &Self, c: u32| index.slot(c).state == State::Live;
-        let mut by_use: Vec<u32> = (0..self.clusters_used()).filter(|&c| live(self, c)).collect();
-        by_use.sort_by_key(|&c| self.slot(c).stamp);
-        for cluster in by_use {
-            self.lru.push_newest(&mut self.slots, cluster);
+        for object in std::mem::take(&mut self.waiting) {
+            self.descriptions.remove(&object);
         }
-        self.free = (0..self.clusters_used()).rev().filter(|&c| !live(self, c)).collect();
+        let mut by_use: Vec<(u32, ObjectId)> =
+            self.objects.iter().map(|(&object, held)| (held.last_used, object)).collect();
+        by_use.sort_unstable();
+        for (_, object) in by_use {
+            // Held once, wanted once: what is known of it is that it was.
+            self.worth.wanted(object);
+            for group in self.groups_of(object) {
+                let id = GroupId { object, group };
+                let bytes = self.record(id).map_or(0, |record| extent_of(record).bytes());
+                self.worth.removed(id);
+                self.worth.inserted(id, bytes);
+            }
+        }
     }
 
-    fn restore_group(&mut self, state: &GroupState) -> bool {
-        if state.cluster >= self.clusters {
-            return false;
+    fn restore_group(&mut self, state: GroupState) -> bool {
+        let id = GroupId { object: state.object, group: state.group };
+        self.vacate(id);
+        let extent = Extent { slot: state.slot, class: state.window.class() };
+        if !self.space.take_exactly(extent) {
+            // Only damage makes two groups claim one place; the later counts.
+            self.vacate_overlapping(extent);
+            if !self.space.take_exactly(extent) {
+                return false;
+            }
         }
-        while self.clusters_used() <= state.cluster {
-            self.add_slot();
+        self.stats.used_bytes += extent.bytes();
+        let mut record = Record::new(state.window, state.slot);
+        record.present = state.present;
+        record.set_partial(!state.runs.is_empty());
+        for of_segment in state.runs.chunk_by(|a, b| a.0 == b.0) {
+            let runs = of_segment.iter().map(|(_, run)| *run).collect();
+            self.runs.insert(record.slot_of(of_segment[0].0), runs);
         }
-        // Each group has one cluster and each cluster one group: the later entry
-        // counts.
-        let elsewhere = self.objects.get(&state.object).and_then(|o| o.groups.get(&state.group));
-        if let Some(&old) = elsewhere {
-            self.vacate(old);
+        self.link(id, record, false);
+        let after = self.tally(&record);
+        self.count(id.object, (0, 0), after);
+        if let Some(held) = self.objects.get_mut(&id.object) {
+            held.last_used = held.last_used.max(state.stamp);
         }
-        self.vacate(state.cluster);
-        self.link(state.cluster, state.object, state.group);
-        let slot = &mut self.slots[place(state.cluster)];
-        slot.stamp = state.stamp;
-        slot.present = state.present;
-        *self.marks[place(state.cluster)] = state.marks;
-        let mut bytes = u64::from(state.present.count_ones()) * SEGMENT_BYTES;
-        for (segment, run) in &state.runs {
-            slot.partial |= 1 << segment;
-            self.runs.entry((state.cluster, *segment)).or_default().push(*run);
-            bytes += run.len();
-        }
-        let segments = (slot.present | slot.partial).count_ones();
-        self.count_in(state.object, bytes, u64::from(segments));
-        let held = self.objects.get_mut(&state.object).expect("linked above");
-        held.last_used = held.last_used.max(state.stamp);
         true
     }
 
-    /// Empties a cluster, if there is anything in it.
-    fn vacate(&mut self, cluster: u32) {
-        if self.slots.get(place(cluster)).is_some_and(|slot| slot.state == State::Live) {
-            // Not in the order of use yet: `unlink` would follow links that are not
-            // there, so the slot is its own list for a moment.
-            self.lru.push_newest(&mut self.slots, cluster);
-            self.unlink(cluster);
-            self.slot_mut(cluster).state = State::Free;
+    /// Empties a group, if there is anything in it.
+    fn vacate(&mut self, id: GroupId) {
+        if let Some(extent) = self.detach(id) {
+            self.space.give(extent);
+        }
+    }
+
+    /// Empties the groups that have a part of `extent`. Looks at every group there
+    /// is, so that a journal full of such claims must not have it all.
+    fn vacate_overlapping(&mut self, extent: Extent) {
+        if self.scans_left == 0 {
+            return;
+        }
+        self.scans_left -= 1;
+        let overlaps = |record: &Record| {
+            let other = extent_of(record);
+            other.overlaps(extent)
+        };
+        let mut found = Vec::new();
+        for (&object, held) in &self.objects {
+            let groups = held.groups.from(0).filter(|(_, record)| overlaps(record));
+            found.extend(groups.map(|(group, _)| GroupId { object, group }));
+        }
+        for id in found {
+            self.vacate(id);
         }
     }
 }

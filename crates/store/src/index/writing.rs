@@ -1,57 +1,82 @@
 //! Finding a place for bytes, and noting them once they are there.
 
-use hashbrown::hash_map::Entry;
-use weir_ranges::{ByteRange, ObjectId, RangeSet, SEGMENT_BYTES};
+use weir_ranges::{ByteRange, GROUP_BYTES, RangeSet};
 
-use super::{Index, NONE, Slot, State, Unit, place, runs};
+use super::{GroupId, Index, Object, Record, Unit, extent_of};
 use crate::format::Run;
-use crate::units::{GROUP_LEN, Piece, SEGMENT_LEN};
+use crate::space::Extent;
+use crate::units::{CLUSTER_SLOTS, Window};
 
-/// Where a group may be written.
+/// Where a window of a group may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// In this cluster, now pinned.
-    Ready(u32),
-    /// Clusters wait for a commit; ask again after one.
+    /// Here; pinned until [`Index::note_written`] or [`Index::give_up`].
+    Ready(Place),
+    /// Extents wait for a commit; ask again after one.
     Reclaim,
-    /// Nowhere: every cluster is pinned.
+    /// Nowhere: what is held is pinned.
     Full,
 }
 
-/// A piece of a segment that is on disk, and its CRC32C.
+/// A place to write a window of a group to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
-    /// Which bytes.
-    pub(crate) piece: Piece,
-    /// Their checksum, not yet bound to a place.
-    pub(crate) crc: u32,
+pub(crate) struct Place {
+    pub(crate) id: GroupId,
+    /// What belongs there: at least the window asked for.
+    pub(crate) window: Window,
+    pub(crate) extent: Extent,
+    /// What the group has now, also pinned; moves to the place unless it is the same.
+    pub(crate) old: Option<Extent>,
+}
+
+/// What was written of one segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// All of it; its mark is in the table.
+    Whole,
+    /// These runs, and nothing else of it, ascending and apart.
+    Runs(Vec<Run>),
+}
+
+impl Place {
+    /// Whether the group's other bytes must be brought along.
+    pub(crate) fn moves(&self) -> bool {
+        self.old.is_some_and(|old| old != self.extent)
+    }
+
+    /// The slot for the group's segment `segment`, which is in the window.
+    pub(crate) fn slot_of(&self, segment: u8) -> u32 {
+        self.extent.slot + u32::from(segment - self.window.first())
+    }
 }
 
 impl Index {
-    /// Finds or makes the cluster of a group and pins it. Drops what was used
-    /// longest ago when few clusters are left.
-    pub(crate) fn claim(&mut self, object: ObjectId, group: u64, now: u32) -> Claim {
-        let held = self.objects.get(&object).and_then(|o| o.groups.get(&group));
-        let (claim, cluster) = match held {
-            Some(&cluster) => (Claim::Ready(cluster), cluster),
-            None => match self.place_new(object, group) {
-                Claim::Ready(cluster) => (Claim::Ready(cluster), cluster),
-                refusal @ (Claim::Reclaim | Claim::Full) => return refusal,
+    /// Finds a place for `window` of a group, beside what is held of it. Drops what
+    /// is least worth keeping when little space is left.
+    pub(crate) fn claim(&mut self, id: GroupId, window: Window) -> Claim {
+        let held = self.record(id).copied();
+        let old = held.as_ref().map(extent_of);
+        let window = held.map_or(window, |record| record.window().join(window));
+        let extent = match (held, old) {
+            (Some(record), Some(old)) if record.window() == window => old,
+            _ => match self.take(id, window) {
+                Ok(extent) => extent,
+                Err(refused) => return refused,
             },
         };
-        self.slot_mut(cluster).pins += 1;
-        self.touch(cluster, now);
-        self.evict_ahead();
-        claim
+        self.pin(extent.slot);
+        let moves = old.filter(|old| *old != extent);
+        if let Some(old) = moves {
+            self.pin(old.slot);
+        }
+        self.evict_ahead(id);
+        Claim::Ready(Place { id, window, extent, old })
     }
 
-    /// What of `part` the pinned `cluster` holds already, and what it does not.
-    /// Nothing is held when the cluster was dropped since it was claimed.
-    pub(crate) fn compare(&self, cluster: u32, part: ByteRange) -> (Vec<Unit>, RangeSet) {
+    /// What of `part` is held of a group already, and what is not.
+    pub(crate) fn compare(&self, id: GroupId, part: ByteRange) -> (Vec<Unit>, RangeSet) {
         let mut units = Vec::new();
-        if self.slot(cluster).state == State::Live {
-            self.units(cluster, part, &mut units);
-        }
+        self.units(id, part, &mut units);
         let mut holes: RangeSet = [part].into_iter().collect();
         for unit in &units {
             holes.remove(unit.range);
@@ -62,145 +87,157 @@ impl Index {
     /// Drops the segments of `units`, which are about to be written anew.
     pub(crate) fn replace(&mut self, units: &[Unit]) {
         for unit in units {
-            if self.slot(unit.cluster).state == State::Live {
-                self.drop_segment(unit.cluster, unit.segment);
-                self.mark_dirty(unit.cluster);
+            self.drop_segment(unit.id, unit.segment);
+        }
+    }
+
+    /// Notes what is on disk at `place` now, by segment. Says no, and nothing is held
+    /// of it, when what was held of the group has gone since it was claimed.
+    pub(crate) fn note_written(
+        &mut self,
+        place: &Place,
+        written: Vec<(u8, Written)>,
+        now: u32,
+    ) -> bool {
+        let held = self.record(place.id).copied();
+        let current = held.as_ref().map(extent_of);
+        let stands = current == place.old;
+        // A gone group's place is freed with it; a new place is nobody's yet.
+        if !stands {
+            self.give_up(place);
+            return false;
+        }
+        let moves = place.moves();
+        let mut record = match held {
+            Some(record) if !moves => record,
+            _ => Record::new(place.window, place.extent.slot),
+        };
+        let before = held.map_or((0, 0), |record| self.tally(&record));
+        if let (true, Some(old)) = (moves, held) {
+            self.drop_runs(&old);
+        }
+        for (segment, what) in written {
+            let slot = place.slot_of(segment);
+            match what {
+                Written::Whole => {
+                    record.present |= 1 << segment;
+                    self.runs.remove(&slot);
+                }
+                Written::Runs(runs) if record.present & 1 << segment == 0 => {
+                    self.runs.insert(slot, runs);
+                }
+                Written::Runs(_) => {}
             }
         }
-    }
-
-    /// Notes that `pieces` of the pinned `cluster` are on disk. Nothing happens when
-    /// it was dropped since it was claimed.
-    pub(crate) fn note_written(&mut self, cluster: u32, pieces: &[Written]) {
-        if self.slot(cluster).state != State::Live {
-            return;
+        let partial = |segment: u8| self.runs.contains_key(&record.slot_of(segment));
+        let is_partial = record.window().segments().any(partial);
+        record.set_partial(is_partial);
+        record.set_dirty(held.is_some_and(|record| record.is_dirty()));
+        if place.old.is_none() || moves {
+            self.stats.used_bytes += place.extent.bytes();
         }
-        let mut added = 0;
-        for written in pieces {
-            added += self.note_piece(cluster, *written);
-        }
+        self.link(place.id, record, held.is_some());
+        let after = self.tally(&record);
+        self.count(place.id.object, before, after);
+        let added = after.0.saturating_sub(before.0);
         self.stats.written_bytes += added;
         self.stats.dirty_bytes += added;
-        self.mark_dirty(cluster);
-    }
-
-    /// Drops the group used longest ago that nobody is at. Says whether there was
-    /// one.
-    pub(crate) fn evict(&mut self) -> bool {
-        let Some(cluster) = self.lru.oldest_unpinned(&self.slots) else { return false };
-        let before = self.stats.held_bytes;
-        self.release(cluster);
-        self.stats.evicted_bytes += before - self.stats.held_bytes;
+        self.mark_dirty(place.id);
+        self.touch(place.id, now);
+        if let (true, Some(old)) = (moves, place.old) {
+            self.unpin(old.slot);
+            self.stats.used_bytes -= old.bytes();
+            self.free_later(old);
+        }
+        self.unpin(place.extent.slot);
         true
     }
 
-    /// Makes the first group, or one more, of `object` live in a free cluster.
-    fn place_new(&mut self, object: ObjectId, group: u64) -> Claim {
-        let cluster = if let Some(cluster) = self.free.pop() {
-            cluster
-        } else if self.clusters_used() < self.clusters {
-            let cluster = self.clusters_used();
-            self.add_slot();
-            cluster
-        } else if !self.limbo.is_empty() || self.evict() {
-            return Claim::Reclaim;
-        } else {
-            return Claim::Full;
-        };
-        self.link(cluster, object, group);
-        self.lru.push_newest(&mut self.slots, cluster);
-        Claim::Ready(cluster)
+    /// Lets go of a place that came to nothing.
+    pub(crate) fn give_up(&mut self, place: &Place) {
+        let is_new = place.old != Some(place.extent);
+        if let (true, Some(old)) = (is_new, place.old) {
+            self.unpin(old.slot);
+        }
+        self.unpin(place.extent.slot);
+        if is_new {
+            // No record ever named it.
+            self.space.give(place.extent);
+        }
     }
 
-    /// Keeps a few clusters on the way to be free, so that a commit a second is
-    /// enough and writers seldom wait for one of their own.
-    fn evict_ahead(&mut self) {
-        let reserve = place((self.clusters / 64).min(RESERVE_MAX));
-        let unused = place(self.clusters - self.clusters_used());
-        while unused + self.free.len() + self.limbo.len() < reserve && self.evict() {}
+    /// Whether the bytes of `window` of a group, which is not held, are worth what
+    /// would have to go for them.
+    pub(crate) fn admits(&mut self, id: GroupId, window: Window) -> bool {
+        let has_room = self.free_clusters_soon() > u64::from(self.reserve());
+        self.record(id).is_some()
+            || has_room
+            || self.worth.admits(id, window.class().bytes() as u64)
     }
 
-    /// Makes room in the tables for one more cluster.
-    pub(super) fn add_slot(&mut self) {
-        self.slots.push(Slot {
-            object: ObjectId::from(0),
-            group: 0,
-            present: 0,
-            partial: 0,
-            newer: NONE,
-            older: NONE,
-            pins: 0,
-            stamp: 0,
-            state: State::Free,
-            dirty: false,
-        });
-        self.marks.push(Box::new([0; GROUP_LEN]));
-    }
-
-    /// Gives a free cluster, not in the order of use, to a group that has none.
-    pub(super) fn link(&mut self, cluster: u32, object: ObjectId, group: u64) {
-        let slot = self.slot_mut(cluster);
-        debug_assert_eq!(slot.state, State::Free);
-        (slot.object, slot.group, slot.state) = (object, group, State::Live);
-        let held = match self.objects.entry(object) {
-            Entry::Occupied(held) => held.into_mut(),
-            Entry::Vacant(place) => {
-                let said = self.waiting.iter().position(|(other, _)| *other == object);
-                let said = said.and_then(|at| self.waiting.remove(at));
-                let held = place.insert(super::Object::default());
-                if let Some((_, description)) = said {
-                    held.description = Some(description);
-                    self.described.push(object);
-                }
-                held
+    /// An extent for `window` of a group, near those of the same object.
+    fn take(&mut self, id: GroupId, window: Window) -> Result<Extent, Claim> {
+        let near = self.near(id);
+        let taken = self.space.take(window.class(), near);
+        taken.ok_or_else(|| {
+            if !self.limbo.is_empty() || self.evict(Some(id)) {
+                Claim::Reclaim
+            } else {
+                Claim::Full
             }
-        };
-        held.groups.insert(group, cluster);
+        })
+    }
+
+    /// Where the group would lie if the object lay in one piece: counted from the
+    /// nearest group before it that is held, else after it.
+    fn near(&self, id: GroupId) -> Option<u32> {
+        let groups = &self.objects.get(&id.object)?.groups;
+        let before = groups.down_from(id.group).next();
+        let (group, record) = before.or_else(|| groups.from(id.group + 1).next())?;
+        let cluster = i64::from(record.slot / CLUSTER_SLOTS);
+        let distance = i64::try_from(id.group).ok()? - i64::try_from(group).ok()?;
+        u32::try_from(cluster + distance.clamp(-NEAR_MAX, NEAR_MAX)).ok()
+    }
+
+    /// Keeps a little space on the way to be free, so that a commit a second is
+    /// enough and writers seldom wait for one of their own.
+    fn evict_ahead(&mut self, newcomer: GroupId) {
+        let reserve = u64::from(self.reserve());
+        while self.free_clusters_soon() < reserve && self.evict(Some(newcomer)) {}
+    }
+
+    /// Whole clusters that are free, and about how many are after the next commit.
+    fn free_clusters_soon(&self) -> u64 {
+        u64::from(self.space.free_clusters()) + self.limbo_bytes / GROUP_BYTES
+    }
+
+    fn reserve(&self) -> u32 {
+        (self.clusters / 64).min(RESERVE_MAX)
+    }
+
+    /// Puts the record of a group in place.
+    pub(super) fn link(&mut self, id: GroupId, record: Record, is_known: bool) {
+        if is_known && let Some(old) = self.record_mut(id) {
+            *old = record;
+            return;
+        }
+        let held = self.objects.entry(id.object).or_insert_with(|| {
+            if self.descriptions.contains_key(&id.object) {
+                self.waiting.retain(|other| *other != id.object);
+                self.described.push(id.object);
+            }
+            Object::default()
+        });
+        held.groups.insert(id.group, record);
+        let bytes = extent_of(&record).bytes();
+        self.worth.inserted(id, bytes);
         self.stats.groups += 1;
         self.stats.objects = self.objects.len() as u64;
     }
-
-    /// Adds one piece; says how many bytes that were not held before.
-    fn note_piece(&mut self, cluster: u32, written: Written) -> u64 {
-        let Piece { segment, start, end } = written.piece;
-        let slot = &mut self.slots[place(cluster)];
-        let mark_place = slot.place_mark(segment);
-        let run = Run { start, end, mark: written.crc ^ mark_place };
-        let bit = 1u64 << segment;
-        if slot.present & bit != 0 {
-            return 0;
-        }
-        let mut runs = self.runs.remove(&(cluster, segment)).unwrap_or_default();
-        let added = runs::insert(&mut runs, run, mark_place);
-        let whole = runs.first().filter(|run| run.len() == SEGMENT_BYTES).map(|run| run.mark);
-        let is_new = slot.partial & bit == 0;
-        if let Some(mark) = whole {
-            slot.present |= bit;
-            slot.partial &= !bit;
-            self.marks[place(cluster)][usize::from(segment)] = mark;
-        } else {
-            slot.partial |= bit;
-            self.runs.insert((cluster, segment), runs);
-        }
-        if !added {
-            return 0;
-        }
-        let object = slot.object;
-        self.count_in(object, run.len(), u64::from(is_new));
-        run.len()
-    }
-
-    /// Adds to the levels of the store and of one object.
-    pub(super) fn count_in(&mut self, object: ObjectId, bytes: u64, segments: u64) {
-        self.stats.held_bytes += bytes;
-        self.stats.segments += segments;
-        let held = self.objects.get_mut(&object).expect("a live cluster belongs to an object");
-        held.bytes += bytes;
-        held.segments += segments;
-    }
 }
-
-const _: () = assert!(SEGMENT_LEN <= u16::MAX as u32);
 
 /// Clusters kept free at most; below 64 clusters in all none is.
 const RESERVE_MAX: u32 = 256;
+/// How far from the next group of the object a place is still looked for, in
+/// clusters.
+const NEAR_MAX: i64 = 1 << 20;

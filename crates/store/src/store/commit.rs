@@ -51,8 +51,10 @@ impl Shared {
     /// The last commit; the journal is folded so that the next open has none to
     /// replay and finds the order of use.
     pub(super) fn close(&self) {
+        let flushed = self.flush_all();
         let mut journal = self.journal();
-        if self.commit_to(&mut journal).is_ok() && journal.tail > 0 {
+        let committed = flushed.and_then(|()| self.commit_to(&mut journal));
+        if committed.is_ok() && journal.tail > 0 {
             drop(self.fold(&mut journal));
         }
     }
@@ -77,8 +79,7 @@ impl Shared {
         };
         // Once the disk has failed to write or to sync data, no later sync proves
         // anything about it. What takes away is journalled all the same.
-        let synced =
-            if degraded || batch.groups.is_empty() { Ok(()) } else { self.disk.sync(File::Data) };
+        let synced = if degraded || batch.groups.is_empty() { Ok(()) } else { self.sync_data() };
         let groups: &[u8] = if degraded || synced.is_err() { &[] } else { &batch.groups };
         if let Err(why) = journal.append(&*self.disk, &[&batch.removals, groups]) {
             journal.dead = true;
@@ -93,13 +94,20 @@ impl Shared {
         Ok(())
     }
 
+    /// Makes all bytes written to clusters durable, and their marks.
+    fn sync_data(&self) -> io::Result<()> {
+        self.marks.write_back(&*self.disk)?;
+        self.disk.sync(File::Marks)?;
+        self.disk.sync(File::Data)
+    }
+
     /// Writes a checkpoint and empties the journal, all of which it includes.
     fn fold(&self, journal: &mut Journal) -> Result<(), WriteError> {
         if self.index().stats.degraded {
             // The index may name bytes that never reached the disk.
             return Ok(());
         }
-        let folded = journal.fold(&*self.disk, || self.index());
+        let folded = journal.fold(&*self.disk, || self.index(), || self.sync_data());
         folded.map_err(|why| {
             journal.dead = true;
             self.degrade();
@@ -122,18 +130,17 @@ impl Journal {
         }
     }
 
-    /// Writes what `index` hands out, a few clusters at a time, as the next
-    /// checkpoint, and empties the journal.
+    /// Writes what `index` hands out, a few groups at a time, as the next checkpoint,
+    /// and empties the journal; `sync_data` makes durable what the groups name.
     ///
     /// The index may change meanwhile. What changes is in the next commit, and no
-    /// cluster is used again before that: a stale group in the checkpoint is at
-    /// worst one that the next crash brings back, with its bytes. When a group is in
-    /// it twice, the later is the newer: clusters are walked in order, and the group
-    /// must have left the lower before it came to the higher.
+    /// place is used again before that: a stale group in the checkpoint is at worst
+    /// one that the next crash brings back, with its bytes.
     pub(super) fn fold<I: std::ops::Deref<Target = Index>>(
         &mut self,
         disk: &dyn Disk,
         index: impl Fn() -> I,
+        sync_data: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let (file, old) = match self.checkpoint {
             Some(File::Checkpoint0) => (File::Checkpoint1, File::Checkpoint0),
@@ -149,17 +156,32 @@ impl Journal {
             at += bytes.len() as u64;
             io::Result::Ok(())
         };
-        let used = index().clusters_used();
-        for first in (0..used).step_by(CLUSTERS_AT_ONCE) {
-            index().dump_groups(first, CLUSTERS_AT_ONCE, &mut frames);
+        let objects = index().object_ids();
+        for some in objects.chunks(OBJECTS_AT_ONCE) {
+            let index_now = index();
+            let unfinished: Vec<_> = some
+                .iter()
+                .filter_map(|&object| {
+                    Some((object, index_now.dump(object, 0, GROUPS_AT_ONCE, &mut frames)?))
+                })
+                .collect();
+            drop(index_now);
+            for (object, mut from) in unfinished {
+                // A statement of its own: the lock is not held while writing.
+                loop {
+                    let next = index().dump(object, from, GROUPS_AT_ONCE, &mut frames);
+                    flush(&mut frames)?;
+                    let Some(next) = next else { break };
+                    from = next;
+                }
+            }
             if frames.len() > FLUSH_BYTES {
                 flush(&mut frames)?;
             }
         }
-        index().dump_descriptions(&mut frames);
         flush(&mut frames)?;
         // The groups just handed out may name bytes written since the last commit.
-        disk.sync(File::Data)?;
+        sync_data()?;
         disk.sync(file)?;
         let body_bytes = at - BLOCK_BYTES as u64;
         let head = CheckpointHeader { generation, epoch, body_bytes };
@@ -193,8 +215,10 @@ impl Journal {
     }
 }
 
-/// Clusters handed out under one hold of the index lock: some tens of µs.
-const CLUSTERS_AT_ONCE: usize = 256;
+/// Objects, and groups of one, handed out under one hold of the index lock: some
+/// tens of µs.
+const OBJECTS_AT_ONCE: usize = 64;
+const GROUPS_AT_ONCE: usize = 256;
 
 /// Bytes of a checkpoint written at once.
 const FLUSH_BYTES: usize = 1 << 20;

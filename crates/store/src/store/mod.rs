@@ -1,10 +1,15 @@
 //! The store: the index, the disk and the thread that makes things durable.
 
 mod commit;
+mod flush;
+mod marks;
 mod read;
 mod recover;
+mod shard;
 mod write;
 
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,14 +17,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_ranges::{ByteRange, GROUP_BYTES, ObjectId};
 
-use crate::disk::{Disk, Files};
-use crate::index::Index;
+use crate::disk::{Disk, DiskOptions, Engine, Files};
+use crate::frame::FramePool;
+use crate::index::{GroupId, Index};
+use crate::units::by_group;
 use crate::{
     Description, ObjectSummary, OpenError, Options, Read, ReadError, Recovery, Stats, Tuning,
     VerifyReport, WriteError, clock,
 };
 
 use commit::Journal;
+use marks::Marks;
+use shard::{Gather, Shard};
 
 /// The least capacity: 8 MiB.
 pub const CAPACITY_BYTES_MIN: u64 = 8 << 20;
@@ -46,12 +55,29 @@ struct Shared {
     tuning: Tuning,
     /// Whether a thread commits, or callers must.
     has_syncer: bool,
-    /// One writer for each group: taken by hash of the group, before all others.
-    stripes: [Mutex<()>; STRIPES],
+    /// Memory for the bytes in the shards, and of reads under way.
+    pool: FramePool,
+    /// By hash of the group; taken before the other locks.
+    shards: [Locked; SHARDS],
+    marks: Marks,
     journal: Mutex<Journal>,
     index: Mutex<Index>,
+    /// Bytes that are gathered and not on disk, and of the frames they lie in.
+    gathered_bytes: AtomicU64,
+    gathered_memory: AtomicU64,
+    /// What the latter should stay below.
+    gathered_memory_max: u64,
+    /// How often the syncing thread has been around.
+    rounds: AtomicU32,
     wake: Mutex<Wake>,
     woken: Condvar,
+}
+
+/// A shard, and who waits for what another one reads.
+#[derive(Debug, Default)]
+struct Locked {
+    state: Mutex<Shard>,
+    loaded: Condvar,
 }
 
 /// What the syncing thread is told.
@@ -69,8 +95,15 @@ impl Store {
     /// whole is kept, and [`Recovery::dropped_records`] says that some was not.
     pub fn open(options: &Options) -> Result<(Self, Recovery), OpenError> {
         clusters(options.capacity_bytes)?;
-        let disk = Arc::new(Files::open(&options.dir)?);
-        Self::open_on(disk, options, Tuning::default())
+        let pool = FramePool::new(options.memory_bytes);
+        let wanted = DiskOptions {
+            engine: options.engine,
+            direct: options.direct,
+            device: options.device.clone(),
+            ..DiskOptions::new(pool.clone())
+        };
+        let disk = Arc::new(Files::open(&options.dir, &wanted)?);
+        Self::start(disk, pool, options, Tuning::default())
     }
 
     /// Opens the store on `disk`; `options.dir` is only used to name it.
@@ -82,15 +115,31 @@ impl Store {
         options: &Options,
         tuning: Tuning,
     ) -> Result<(Self, Recovery), OpenError> {
+        Self::start(disk, FramePool::new(options.memory_bytes), options, tuning)
+    }
+
+    fn start(
+        disk: Arc<dyn Disk>,
+        pool: FramePool,
+        options: &Options,
+        tuning: Tuning,
+    ) -> Result<(Self, Recovery), OpenError> {
         let clusters = clusters(options.capacity_bytes)?;
-        let (index, journal, recovery) = recover::open(&*disk, &options.dir, clusters)?;
+        let (index, journal, recovery) =
+            recover::open(&*disk, &options.dir, clusters, options.policy)?;
         let shared = Arc::new(Shared {
             disk,
             tuning,
             has_syncer: !options.sync_interval.is_zero(),
-            stripes: std::array::from_fn(|_| Mutex::new(())),
+            pool,
+            shards: std::array::from_fn(|_| Locked::default()),
+            marks: Marks::new(MARKS_BYTES),
             journal: Mutex::new(journal),
             index: Mutex::new(index),
+            gathered_bytes: AtomicU64::new(0),
+            gathered_memory: AtomicU64::new(0),
+            gathered_memory_max: (options.memory_bytes as u64 / 2).max(GATHERED_MEMORY_MIN),
+            rounds: AtomicU32::new(0),
             wake: Mutex::default(),
             woken: Condvar::new(),
         });
@@ -109,7 +158,7 @@ impl Store {
     /// Whether every byte of `range` is held. Memory only, about 0.1 µs; does not
     /// count as use. An empty range is held.
     pub fn covers(&self, object: ObjectId, range: ByteRange) -> bool {
-        self.shared.index().covers(object, range)
+        self.shared.covers(object, range)
     }
 
     /// Reads what is held of `range`; checked, and counted as use.
@@ -118,7 +167,17 @@ impl Store {
     /// [`ReadError::TooLong`] past [`READ_BYTES_MAX`]. What the disk cannot read, or
     /// reads otherwise than it was written, is a hole.
     pub fn read(&self, object: ObjectId, range: ByteRange) -> Result<Read, ReadError> {
-        self.shared.read(object, range)
+        let mut reads = self.shared.read(&[(object, range)])?;
+        Ok(reads.pop().unwrap_or_default())
+    }
+
+    /// Reads what is held of several ranges at once, which keeps a disk busy. The
+    /// answers are in the order of `wants`.
+    ///
+    /// # Errors
+    /// As [`Store::read`], for all of them together.
+    pub fn read_many(&self, wants: &[(ObjectId, ByteRange)]) -> Result<Vec<Read>, ReadError> {
+        self.shared.read(wants)
     }
 
     /// Keeps the bytes of `data`, one part after another, from `offset` on.
@@ -137,11 +196,12 @@ impl Store {
     /// Drops every byte of `object`, durably before it returns unless the store is
     /// degraded. Says whether there was any.
     pub fn forget(&self, object: ObjectId) -> bool {
+        let gathered = self.shared.forget_buffers(object);
         let had = self.shared.index().forget(object);
         if had {
             self.shared.commit_quietly();
         }
-        had
+        had || gathered
     }
 
     /// Says what `object` is. Kept with its bytes; said before the first byte, it is
@@ -157,9 +217,24 @@ impl Store {
         objects
     }
 
+    /// What carries bytes to and from the disk.
+    pub fn engine(&self) -> Engine {
+        self.shared.disk.engine()
+    }
+
     /// Counters and levels. Memory only.
     pub fn stats(&self) -> Stats {
-        self.shared.index().stats.clone()
+        let gathered = self.shared.gathered_bytes.load(Ordering::Relaxed);
+        let mut stats = self.shared.index().stats.clone();
+        stats.dirty_bytes += gathered;
+        stats
+    }
+
+    /// Notes that a download of `object` begins, whether any of it is held or not.
+    /// What is downloaded often is worth keeping; bytes of what never was are taken
+    /// only while there is free space. Memory only.
+    pub fn wanted(&self, object: ObjectId) {
+        self.shared.index().wanted(object);
     }
 
     /// Makes everything written so far durable.
@@ -168,6 +243,7 @@ impl Store {
     /// [`WriteError::Io`] when the disk fails, [`WriteError::Degraded`] when it did
     /// before: some of what was written may not survive a crash.
     pub fn sync(&self) -> Result<(), WriteError> {
+        self.shared.flush_all()?;
         self.shared.commit()?;
         if self.shared.index().stats.degraded {
             return Err(WriteError::Degraded);
@@ -176,8 +252,9 @@ impl Store {
     }
 
     /// Reads everything that is held and frees what is not as it was written.
-    /// `progress` is told bytes done and bytes in all, after each MiB at most.
-    pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> VerifyReport {
+    /// `progress` is told bytes done and bytes in all, after each MiB at most; when it
+    /// breaks, the report is of what was read until then.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> VerifyReport {
         self.shared.verify(progress)
     }
 }
@@ -201,6 +278,63 @@ impl Drop for Store {
 impl Shared {
     fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().expect("a panic in the store ends the process")
+    }
+
+    /// The shard of a group, locked.
+    fn shard(&self, id: GroupId) -> MutexGuard<'_, Shard> {
+        self.shard_of(id).lock()
+    }
+
+    fn shard_of(&self, id: GroupId) -> &Locked {
+        // Neighbouring groups of an object differ, and so do objects' first groups.
+        let id_hash = id.object.as_u128() ^ (id.object.as_u128() >> 64);
+        let hash = (id_hash ^ u128::from(id.group)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.shards[usize::try_from(hash % SHARDS as u128).unwrap_or_default()]
+    }
+
+    fn covers(&self, object: ObjectId, range: ByteRange) -> bool {
+        if self.index().covers(object, range) {
+            return true;
+        }
+        if self.gathered_bytes.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        by_group(range).all(|(group, part)| {
+            let id = GroupId { object, group };
+            let shard = self.shard(id);
+            let (_, holes) = self.index().compare(id, part);
+            let gather = shard.gathers.get(&id);
+            let has = |hole| gather.is_some_and(|gather| gather.has(id, hole));
+            holes.iter().all(has)
+        })
+    }
+
+    /// Lets go of what is in memory of `object`; says whether any of it was not on
+    /// disk.
+    fn forget_buffers(&self, object: ObjectId) -> bool {
+        let mut any = false;
+        for shard in &self.shards {
+            for gather in shard.lock().forget(|id| id.object == object) {
+                any |= !gather.filled.is_empty();
+                self.count_out(&gather);
+            }
+        }
+        any
+    }
+
+    /// Takes a gathered group out of the counts.
+    fn count_out(&self, gather: &Gather) {
+        self.gathered_bytes.fetch_sub(gather.filled.bytes(), Ordering::Relaxed);
+        self.gathered_memory.fetch_sub(gather.frame.len() as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes that a crash would lose.
+    fn dirty_bytes(&self) -> u64 {
+        self.gathered_bytes.load(Ordering::Relaxed) + self.index().stats.dirty_bytes
+    }
+
+    fn round(&self) -> u32 {
+        self.rounds.load(Ordering::Relaxed)
     }
 
     fn wake(&self) -> MutexGuard<'_, Wake> {
@@ -228,10 +362,29 @@ impl Shared {
             if wake.stop {
                 return;
             }
-            wake.now = false;
+            let all = std::mem::take(&mut wake.now);
             drop(wake);
+            // A group that began in the round before has waited for one to two.
+            let round = self.rounds.fetch_add(1, Ordering::Relaxed);
+            let flushed = if all { self.flush_all() } else { self.flush_older(round) };
+            // What failed is counted, and the store says that it is degraded.
+            drop(flushed);
             self.commit_quietly();
         }
+    }
+}
+
+impl Locked {
+    fn lock(&self) -> MutexGuard<'_, Shard> {
+        self.state.lock().expect("a panic in the store ends the process")
+    }
+
+    fn try_lock(&self) -> Option<MutexGuard<'_, Shard>> {
+        self.state.try_lock().ok()
+    }
+
+    fn wait<'a>(&self, shard: MutexGuard<'a, Shard>) -> MutexGuard<'a, Shard> {
+        self.loaded.wait(shard).expect("a panic in the store ends the process")
     }
 }
 
@@ -256,5 +409,11 @@ fn cut(mut description: Description) -> Description {
     description
 }
 
-/// Enough that writers of different groups seldom meet.
-const STRIPES: usize = 64;
+/// Enough that two threads seldom meet.
+const SHARDS: usize = 64;
+
+/// Memory for gathered groups that there always is.
+const GATHERED_MEMORY_MIN: u64 = 8 << 20;
+
+/// Checksums kept in memory: those of 64 GiB.
+const MARKS_BYTES: usize = 16 << 20;

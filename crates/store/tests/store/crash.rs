@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::common::{FaultDisk, Random, content};
 use weir_ranges::{ByteRange, ObjectId, RangeSet};
-use weir_store::{Description, Options, Store, Tuning};
+use weir_store::{Description, Options, Policy, Store, Tuning};
 
 /// What the script knows of one object.
 #[derive(Debug, Default, Clone)]
@@ -90,7 +90,10 @@ fn pages(set: &RangeSet) -> impl Iterator<Item = ByteRange> {
 }
 
 fn options() -> Options {
-    Options { sync_interval: Duration::ZERO, ..Options::new("fake", 8 << 20) }
+    // Little memory is made quickly, and is reused soon.
+    let (memory_bytes, policy) = (1 << 20, Policy::Lru);
+    let sync_interval = Duration::ZERO;
+    Options { memory_bytes, policy, sync_interval, ..Options::new("fake", 8 << 20) }
 }
 
 /// A journal bound so low that it is folded every few commits.
@@ -117,7 +120,10 @@ fn run(disk: &Arc<FaultDisk>, oracle: &mut Oracle, random: &mut Random, steps: u
             break;
         }
     }
-    // The store's own last sync runs into the dead disk, or counts for the next run.
+    // What is still gathered may need the space of something durable. The sync runs
+    // into the dead disk, or counts for the next run.
+    drop(store.sync());
+    oracle.note_evictions(&store);
     drop(store);
 }
 

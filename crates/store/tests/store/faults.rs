@@ -1,5 +1,6 @@
 //! What an operator meets: damaged files, failing disks, other sizes.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,12 +8,16 @@ use crate::common::{FaultDisk, Random, content};
 use bytes::Bytes;
 use weir_ranges::{ByteRange, ObjectId};
 use weir_store::disk::{Disk, File};
-use weir_store::{Description, OpenError, Options, ReadError, Recovery, Store, Tuning, WriteError};
+use weir_store::{
+    Description, OpenError, Options, Policy, ReadError, Recovery, Store, Tuning, WriteError,
+};
 
 const MIB: u64 = 1 << 20;
 
 fn open(disk: &Arc<FaultDisk>, capacity: u64) -> Result<(Store, Recovery), OpenError> {
-    let options = Options { sync_interval: Duration::ZERO, ..Options::new("fake", capacity) };
+    // Without memory everything is read from the disk.
+    let (memory_bytes, policy, sync_interval) = (0, Policy::Lru, Duration::ZERO);
+    let options = Options { memory_bytes, policy, sync_interval, ..Options::new("fake", capacity) };
     Store::open_on(disk.clone(), &options, Tuning::default())
 }
 
@@ -52,6 +57,7 @@ fn a_damaged_run_is_a_miss_too() {
     let (store, _) = open(&disk, 8 * MIB).unwrap();
     put(&store, 1, r(100, 200)).unwrap();
     put(&store, 1, r(300, 400)).unwrap();
+    store.sync().unwrap();
     disk.edit(File::Data, |bytes| bytes[150] ^= 0x80);
     assert_eq!(whole(&store, 1, r(110, 120)), None);
     assert_eq!(store.stats().checksum_failures, 1);
@@ -75,18 +81,22 @@ fn a_scrub_finds_and_frees_what_is_bad() {
     let (store, _) = open(&disk, 8 * MIB).unwrap();
     put(&store, 1, r(0, 3 * MIB)).unwrap();
     put(&store, 2, r(5, 105)).unwrap();
+    store.sync().unwrap();
     disk.edit(File::Data, |bytes| {
         for at in [0, 5 * 16384, MIB + 1, 3 * MIB + 50] {
             bytes[at as usize] ^= 1;
         }
     });
     let mut steps = Vec::new();
-    let report = store.verify(&mut |done, total| steps.push((done, total)));
+    let report = store.verify(&mut |done, total| {
+        steps.push((done, total));
+        ControlFlow::Continue(())
+    });
     assert_eq!((report.segments, report.bytes), (193, 3 * MIB + 100));
     assert_eq!((report.bad_segments, report.bad_bytes), (4, 3 * 16384 + 100));
     assert_eq!(steps.last(), Some(&(3 * MIB + 100, 3 * MIB + 100)));
     assert_eq!(store.stats().objects, 1);
-    assert_eq!(store.verify(&mut |_, _| {}).bad_segments, 0);
+    assert_eq!(store.verify(&mut |_, _| ControlFlow::Continue(())).bad_segments, 0);
 }
 
 #[test]
@@ -137,7 +147,7 @@ fn what_is_forgotten_while_degraded_stays_forgotten() {
     put(&store, 1, r(0, MIB)).unwrap();
     store.sync().unwrap();
     disk.fail_writes(Some(File::Data));
-    assert!(put(&store, 2, r(0, 1)).is_err());
+    assert!(put(&store, 2, r(0, 1)).and_then(|()| store.sync()).is_err());
     assert!(store.forget(1.into()));
     let (store, _) = open(&Arc::new(disk.crash(&mut Random(1))), 8 * MIB).unwrap();
     assert!(store.objects().is_empty());
@@ -181,7 +191,7 @@ fn another_size_keeps_what_still_fits() {
     // What lay past the end does not come back when the store grows again.
     let (store, recovery) = open(&disk, 16 * MIB).unwrap();
     assert_eq!((recovery.bytes, recovery.dropped_records), (12 * MIB, 0));
-    assert_eq!(store.verify(&mut |_, _| {}).bad_segments, 0);
+    assert_eq!(store.verify(&mut |_, _| ControlFlow::Continue(())).bad_segments, 0);
 }
 
 #[test]
@@ -215,6 +225,7 @@ fn bounds_of_reads_and_writes_are_exact() {
     store.write(1.into(), u64::MAX - 4, std::slice::from_ref(&last)).unwrap();
     assert_eq!(whole(&store, 1, r(u64::MAX - 4, u64::MAX)), Some(last));
     store.write(2.into(), 0, &[]).unwrap();
+    store.sync().unwrap();
     assert_eq!(store.stats().objects, 1);
 }
 
@@ -223,15 +234,15 @@ fn the_group_used_longest_ago_goes_first() {
     let disk = Arc::new(FaultDisk::new());
     let (store, _) = open(&disk, 8 * MIB).unwrap();
     for object in 0..8 {
-        put(&store, object, r(0, 100)).unwrap();
+        put(&store, object, r(0, MIB)).unwrap();
     }
     assert!(whole(&store, 0, r(0, 100)).is_some());
     // Asking whether it is there is no use of it.
     assert!(store.covers(1.into(), r(0, 100)));
-    put(&store, 8, r(0, 100)).unwrap();
+    put(&store, 8, r(0, MIB)).unwrap();
     let held: Vec<_> = (0..9u128).filter(|o| store.covers((*o).into(), r(0, 100))).collect();
     assert_eq!(held, [0, 2, 3, 4, 5, 6, 7, 8]);
-    assert_eq!(store.stats().evicted_bytes, 100);
+    assert_eq!(store.stats().evicted_bytes, MIB);
     assert_eq!(store.stats().full_refusals, 0);
 }
 
@@ -326,7 +337,8 @@ fn real_files_hold_what_was_written_and_lock_out_a_second_store() {
     let data = std::fs::OpenOptions::new().write(true).open(options.dir.join("data")).unwrap();
     data.set_len(MIB).unwrap();
     let (store, _) = Store::open(&options).unwrap();
-    assert_eq!(store.read(1.into(), r(5, 3 * MIB)).unwrap().holes.bytes(), 2 * MIB);
+    let holes = store.read(1.into(), r(5, 3 * MIB)).unwrap().holes.bytes();
+    assert!((2 * MIB - 5..=2 * MIB).contains(&holes), "{holes}");
 }
 
 #[test]
