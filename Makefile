@@ -35,15 +35,20 @@ check: web ## Formatting, lints and tests, without the lab
 lab: web ## Every lab story, short; needs root and says so
 	@scripts/setup test
 	cargo build --release -p weir -p weir-lab
+	cargo build --release -p weir-store --example replay
 	scripts/lab report --quick --out target/lab-quick
 
 report: web ## Every lab story in full: one HTML page in report/
 	@scripts/setup test
 	cargo build --release -p weir -p weir-lab
+	cargo build --release -p weir-store --example replay
 	scripts/lab report --out report
 
 bench: ## Benchmarks of single rooms; docs/budgets.md says what they are for
-	cargo run --release -p weir-store --example bench
+	cargo run --release -p weir-store --example bench -- hits
+	cargo run --release -p weir-store --example bench -- index
+	cargo run --release -p weir-store --example bench -- open target/bench
+	cargo run --release -p weir-store --example bench -- rates target/bench
 
 fuzz: ## 30 seconds of each fuzz target (nightly toolchain, cargo-fuzz)
 	cd fuzz && for target in $$(cargo +nightly fuzz list); do cargo +nightly fuzz run $$target -- -max_total_time=30 || exit 1; done

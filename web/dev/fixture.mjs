@@ -64,9 +64,9 @@ function status() {
         }
       : {},
     store: {
-      capacity_bytes: 512 * 1024 * MIB, held_bytes: busy ? 391_830_000_000 : 0, objects: objects.length,
+      capacity_bytes: 512 * 1024 * MIB, held_bytes: busy ? 391_830_000_000 : 0, used_bytes: busy ? 392_000_000_000 : 0, objects: objects.length,
       segments: busy ? 23_915_432 : 0, hits: busy ? 11_204_311 : 0, misses: busy ? 3_410_221 : 0,
-      evicted_bytes: busy ? 88_000_000_000 : 0, checksum_failures: scene === "degraded" ? 3 : 0,
+      evicted_bytes: busy ? 88_000_000_000 : 0, declined_bytes: busy ? 3_000_000_000 : 0, checksum_failures: scene === "degraded" ? 3 : 0,
       errors: scene === "degraded" ? 1 : 0, degraded: scene === "degraded",
     },
     store_error: null,

@@ -6,8 +6,8 @@ export function bytesOf() {
 
 export function storeOf() {
   return {
-    capacity_bytes: 100, held_bytes: 40, objects: 1, segments: 2, hits: 3, misses: 1,
-    evicted_bytes: 0, checksum_failures: 0, errors: 0, degraded: false,
+    capacity_bytes: 100, held_bytes: 40, used_bytes: 41, objects: 1, segments: 2, hits: 3, misses: 1,
+    evicted_bytes: 0, declined_bytes: 0, checksum_failures: 0, errors: 0, degraded: false,
   };
 }
 

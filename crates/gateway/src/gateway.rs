@@ -21,8 +21,11 @@ use crate::explicit;
 use crate::flows::Flows;
 use crate::metrics::Metrics;
 use crate::options::{Listening, Options, StoreOptions};
+use crate::scrub::Scrub;
 use crate::sessions::Sessions;
-use crate::state::{API_VERSION, FlowStatus, Modes, ObjectStatus, Status, StoreStatus};
+use crate::state::{
+    API_VERSION, FlowStatus, Modes, ObjectStatus, Status, StoreStatus, VerifyStatus,
+};
 use crate::storage::Storage;
 use crate::supervise;
 
@@ -68,6 +71,8 @@ struct GatewayView {
     show_addresses: bool,
     store_error: Option<String>,
     sessions: Arc<Sessions>,
+    /// Where there is a store.
+    scrub: Option<Scrub>,
     /// Taken out at the end, to detach the kernel side.
     adoption: Mutex<Option<Adoption>>,
 }
@@ -135,12 +140,14 @@ impl Gateway {
                 }
             }));
         }
+        let scrub = sessions.storage.store().map(|store| Scrub::new(store, stop.subscribe()));
         let view = Arc::new(GatewayView {
             began: clock::now(),
             modes,
             show_addresses: options.show_addresses,
             store_error,
             sessions,
+            scrub,
             adoption: Mutex::new(adoption),
         });
         if let (Some(listener), Some(options)) = (admin_listener, options.admin) {
@@ -162,7 +169,7 @@ impl Gateway {
         self.view.status()
     }
 
-    /// Stops: no new flows, the kernel side detached, the store synced.
+    /// Stops: no new flows, a scrub cut off, the kernel side detached, the store synced.
     pub async fn stop(self) {
         // Nobody listening any more is as good as having been told.
         self.stop.send_replace(true);
@@ -210,9 +217,11 @@ async fn listen(
 async fn open_store(options: Option<&StoreOptions>) -> (Option<Arc<Store>>, Option<String>) {
     let Some(options) = options else { return (None, None) };
     let options = weir_store::Options {
-        dir: options.dir.clone(),
-        capacity_bytes: options.capacity_bytes,
+        memory_bytes: options.memory_bytes,
+        device: options.device.clone(),
+        policy: options.policy,
         sync_interval: STORE_SYNC_INTERVAL,
+        ..weir_store::Options::new(&options.dir, options.capacity_bytes)
     };
     let opened = tokio::task::spawn_blocking(move || Store::open(&options)).await;
     match opened.map_err(|panic| panic.to_string()) {
@@ -222,6 +231,7 @@ async fn open_store(options: Option<&StoreOptions>) -> (Option<Arc<Store>>, Opti
                 bytes = recovery.bytes,
                 dropped_records = recovery.dropped_records,
                 took_ms = recovery.took.as_millis(),
+                engine = %store.engine(),
                 "store_opened"
             );
             (Some(Arc::new(store)), None)
@@ -251,11 +261,13 @@ fn store_status(stats: &weir_store::Stats) -> StoreStatus {
     StoreStatus {
         capacity_bytes: stats.capacity_bytes,
         held_bytes: stats.held_bytes,
+        used_bytes: stats.used_bytes,
         objects: stats.objects,
         segments: stats.segments,
         hits: stats.hits,
         misses: stats.misses,
         evicted_bytes: stats.evicted_bytes,
+        declined_bytes: stats.declined_bytes,
         checksum_failures: stats.checksum_failures,
         errors: stats.read_errors + stats.write_errors,
         degraded: stats.degraded,
@@ -296,6 +308,7 @@ impl View for GatewayView {
                 name: description.name,
                 size_bytes: description.size_bytes,
                 held_bytes: object.bytes_held,
+                segments: object.segments,
                 idle_seconds: object.last_used.as_secs_f64(),
             })
         });
@@ -304,6 +317,14 @@ impl View for GatewayView {
 
     fn remove_object(&self, id: ObjectId) -> bool {
         self.sessions.storage.store().is_some_and(|store| store.forget(id))
+    }
+
+    fn verify_status(&self) -> Option<VerifyStatus> {
+        self.scrub.as_ref().map(Scrub::status)
+    }
+
+    fn start_verify(&self) -> Option<(bool, VerifyStatus)> {
+        self.scrub.as_ref().map(Scrub::start)
     }
 }
 

@@ -14,6 +14,7 @@ mod flows;
 mod gateway;
 pub mod metrics;
 mod options;
+mod scrub;
 mod sessions;
 pub mod state;
 mod storage;

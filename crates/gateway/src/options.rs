@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use weir_linux::Options as AdoptOptions;
+use weir_store::Policy;
 
 use crate::admin::AdminOptions;
 use crate::explicit::ExplicitOptions;
@@ -33,6 +34,21 @@ pub struct StoreOptions {
     pub dir: PathBuf,
     /// Its size.
     pub capacity_bytes: u64,
+    /// Memory for bytes on their way to the disk or lately from it.
+    pub memory_bytes: usize,
+    /// A block device for its bytes instead of a file.
+    pub device: Option<PathBuf>,
+    /// What is let in and what goes when it is full.
+    pub policy: Policy,
+}
+
+impl StoreOptions {
+    /// The store's defaults for `dir` and `capacity_bytes`.
+    pub fn new(dir: impl Into<PathBuf>, capacity_bytes: u64) -> Self {
+        let weir_store::Options { dir, capacity_bytes, memory_bytes, device, policy, .. } =
+            weir_store::Options::new(dir, capacity_bytes);
+        Self { dir, capacity_bytes, memory_bytes, device, policy }
+    }
 }
 
 /// BitTorrent.

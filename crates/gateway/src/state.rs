@@ -82,6 +82,8 @@ pub struct StoreStatus {
     pub capacity_bytes: u64,
     /// Content bytes in it.
     pub held_bytes: u64,
+    /// Bytes of it that they take.
+    pub used_bytes: u64,
     /// Objects in it.
     pub objects: u64,
     /// Segments in it.
@@ -92,6 +94,8 @@ pub struct StoreStatus {
     pub misses: u64,
     /// Bytes evicted to make room.
     pub evicted_bytes: u64,
+    /// Bytes not taken, for they were worth less than what would have gone.
+    pub declined_bytes: u64,
     /// Segments whose checksum was wrong; each was a miss.
     pub checksum_failures: u64,
     /// Errors of the device.
@@ -137,7 +141,7 @@ pub struct FlowStatus {
     pub bytes: ContentBytes,
 }
 
-/// One element of `GET /api/v1/objects`.
+/// `GET /api/v1/objects/{id}`, and one element of `GET /api/v1/objects`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObjectStatus {
     /// 32 hexadecimal digits.
@@ -150,6 +154,39 @@ pub struct ObjectStatus {
     pub size_bytes: Option<u64>,
     /// Bytes of it in the store.
     pub held_bytes: u64,
+    /// Segments of it in the store, whole or in part.
+    pub segments: u64,
     /// Seconds since it was last read or written.
     pub idle_seconds: f64,
+}
+
+/// `GET /api/v1/store/verify`: the scrub of the store that is under way, or the last
+/// one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifyStatus {
+    /// Which one it is, counted from 1 since the gateway's start; 0: none began.
+    pub number: u64,
+    /// Whether it is under way.
+    pub running: bool,
+    /// Bytes it has read.
+    pub bytes_done: u64,
+    /// Bytes there are to read; grows when some are written meanwhile.
+    pub bytes_total: u64,
+    /// What it found; `None` before its end, and when the gateway's stop cut it off.
+    pub report: Option<VerifyReport>,
+}
+
+/// What a scrub found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifyReport {
+    /// Segments, or parts of one, that were read.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Of them, those whose bytes were not what was written. They are freed.
+    pub bad_segments: u64,
+    /// Their bytes.
+    pub bad_bytes: u64,
+    /// Segments that the disk would not read. They are kept: it may later.
+    pub read_errors: u64,
 }

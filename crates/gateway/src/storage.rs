@@ -3,20 +3,31 @@
 //! A gateway without a store answers every look-up with a miss and drops what
 //! it is given to keep; nothing else changes.
 
+use std::collections::HashSet;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use weir_ranges::{ByteRange, ObjectId};
+use weir_ranges::{ByteRange, Instant, ObjectId};
 use weir_session::{Check, Description, Event, Keep, Reason, Ticket};
-use weir_store::Store;
+use weir_store::{Read, Store};
 
+use crate::clock;
 use crate::metrics::Metrics;
 
 /// Bytes of writes and checks that may wait for the blocking pool. Beyond, a
 /// write is dropped: a lost chance, counted.
 const PENDING_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Look-ups that go to the disk together; sessions have as many waiting.
+const LOOKS_AT_ONCE: usize = 64;
+/// Downloads remembered in a generation: some 5 MB.
+const DOWNLOADS_MAX: usize = 65_536;
+/// How long a client that asks for nothing of an object still downloads it, at least.
+const DOWNLOAD_AGE: Duration = Duration::from_secs(1800);
 
 /// One look-up of a session.
 #[derive(Clone, Copy, Debug)]
@@ -40,12 +51,41 @@ pub(crate) enum Answer {
 pub(crate) struct Storage {
     store: Option<Arc<Store>>,
     pending: Arc<Semaphore>,
+    downloads: Arc<Mutex<Downloads>>,
     metrics: Arc<Metrics>,
+}
+
+/// The downloads under way: who asked for what lately. In two generations, of which
+/// the older is forgotten when the younger is old or full.
+#[derive(Debug)]
+struct Downloads {
+    generations: [HashSet<(IpAddr, ObjectId)>; 2],
+    turned: Instant,
+}
+
+impl Downloads {
+    /// Notes a request; says whether it is the first of a download.
+    fn begins(&mut self, client: IpAddr, object: ObjectId, now: Instant) -> bool {
+        let [young, old] = &mut self.generations;
+        if young.len() >= DOWNLOADS_MAX || now.since(self.turned) >= DOWNLOAD_AGE {
+            std::mem::swap(young, old);
+            young.clear();
+            self.turned = now;
+        }
+        let is_known = old.contains(&(client, object));
+        young.insert((client, object)) && !is_known
+    }
 }
 
 impl Storage {
     pub(crate) fn new(store: Option<Arc<Store>>, metrics: Arc<Metrics>) -> Self {
-        Self { store, pending: Arc::new(Semaphore::new(PENDING_BYTES_MAX)), metrics }
+        let downloads = Downloads { generations: Default::default(), turned: clock::now() };
+        Self {
+            store,
+            pending: Arc::new(Semaphore::new(PENDING_BYTES_MAX)),
+            downloads: Arc::new(Mutex::new(downloads)),
+            metrics,
+        }
     }
 
     /// The store itself, where there is one.
@@ -63,22 +103,38 @@ impl Storage {
     pub(crate) fn look(&self, looks: Vec<Look>, answers: &mpsc::Sender<Answer>) {
         let (storage, answers) = (self.clone(), answers.clone());
         on_blocking_pool(move || {
-            for look in looks {
-                let answer = Answer::Looked(look.ticket, storage.read(look.object, look.range));
-                if answers.blocking_send(answer).is_err() {
-                    return;
+            for looks in looks.chunks(LOOKS_AT_ONCE) {
+                for (look, found) in looks.iter().zip(storage.read(looks)) {
+                    if answers.blocking_send(Answer::Looked(look.ticket, found)).is_err() {
+                        return;
+                    }
                 }
             }
         });
     }
 
-    fn read(&self, object: ObjectId, range: ByteRange) -> Option<Bytes> {
-        match self.store.as_ref()?.read(object, range) {
-            Ok(read) => read.whole(),
+    /// What `looks` find, in their order.
+    fn read(&self, looks: &[Look]) -> Vec<Option<Bytes>> {
+        let wants: Vec<_> = looks.iter().map(|look| (look.object, look.range)).collect();
+        let read = self.store.as_ref().map_or_else(|| Ok(Vec::new()), |s| s.read_many(&wants));
+        let mut found: Vec<_> = match read {
+            Ok(reads) => reads.into_iter().map(Read::whole).collect(),
             Err(error) => {
                 tracing::debug!(%error, "store_read_failed");
-                None
+                Vec::new()
             }
+        };
+        found.resize(looks.len(), None);
+        found
+    }
+
+    /// Notes that `client` downloads `object`: what many want is worth keeping. A
+    /// client's flows to many peers are one download.
+    pub(crate) fn wanted(&self, client: IpAddr, object: ObjectId) {
+        let Some(store) = &self.store else { return };
+        let mut downloads = self.downloads.lock().expect("nothing under this lock can panic");
+        if downloads.begins(client, object, clock::now()) {
+            store.wanted(object);
         }
     }
 
@@ -152,11 +208,32 @@ impl Storage {
 /// Runs `work`, which touches the store, on the blocking pool. A panic there ends
 /// the process: what the store believes of its disk may be wrong from then on,
 /// and without the process all traffic passes.
-fn on_blocking_pool(work: impl FnOnce() + Send + 'static) {
+pub(crate) fn on_blocking_pool(work: impl FnOnce() + Send + 'static) {
     tokio::task::spawn_blocking(|| {
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
             tracing::error!("store_panicked");
             std::process::abort();
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clients_flows_are_one_download_until_it_has_paused() {
+        let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+        let mut downloads = Downloads { generations: Default::default(), turned: at(0) };
+        let [one, two] = [1, 2].map(|n| IpAddr::from([10, 0, 0, n]));
+        let object = ObjectId::from(7);
+        assert!(downloads.begins(one, object, at(1)));
+        assert!(!downloads.begins(one, object, at(2)));
+        assert!(downloads.begins(two, object, at(3)));
+        assert!(downloads.begins(one, ObjectId::from(8), at(3)));
+        // Still asked for in each generation: still the same download.
+        assert!(!downloads.begins(one, object, at(1801)));
+        assert!(!downloads.begins(one, object, at(3602)));
+        assert!(downloads.begins(two, object, at(3603)), "it paused for a generation");
+    }
 }

@@ -7,6 +7,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::exit::{Code, Failure};
@@ -20,14 +21,26 @@ pub(crate) fn get<T: DeserializeOwned>(
     path: &str,
 ) -> Result<(String, T), Failure> {
     let (status, body) = call(api, Method::GET, path)?;
-    if status != StatusCode::OK {
-        return Err(refused(status, &body));
+    decoded(status, &body)
+}
+
+/// The body of `GET path`, as it came and decoded; `None` when there is no such thing.
+pub(crate) fn find<T: DeserializeOwned>(
+    api: SocketAddr,
+    path: &str,
+) -> Result<Option<(String, T)>, Failure> {
+    match call(api, Method::GET, path)? {
+        (StatusCode::NOT_FOUND, _) => Ok(None),
+        (status, body) => decoded(status, &body).map(Some),
     }
-    let value = serde_json::from_slice(&body).map_err(|error| {
-        Failure::new(Code::Failed, format!("the gateway's answer makes no sense: {error}"))
-            .hint("is it another version of Weir?")
-    })?;
-    Ok((String::from_utf8_lossy(&body).into_owned(), value))
+}
+
+/// `POST path`, which begins something; whether it did, else it was under way already,
+/// and how that stands.
+pub(crate) fn post<T: DeserializeOwned>(api: SocketAddr, path: &str) -> Result<(bool, T), Failure> {
+    let (status, body) = call(api, Method::POST, path)?;
+    let (_, value) = decoded(status, &body)?;
+    Ok((status == StatusCode::ACCEPTED, value))
 }
 
 /// `DELETE path`; false when there is no such thing.
@@ -40,15 +53,34 @@ pub(crate) fn delete(api: SocketAddr, path: &str) -> Result<bool, Failure> {
     }
 }
 
+fn decoded<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<(String, T), Failure> {
+    if !status.is_success() {
+        return Err(refused(status, body));
+    }
+    let value = serde_json::from_slice(body).map_err(|error| {
+        Failure::new(Code::Failed, format!("the gateway's answer makes no sense: {error}"))
+            .hint("is it another version of Weir?")
+    })?;
+    Ok((String::from_utf8_lossy(body).into_owned(), value))
+}
+
+/// What a problem's `detail` says, or else the whole answer.
 fn refused(status: StatusCode, body: &[u8]) -> Failure {
-    let failure = Failure::new(
-        Code::Failed,
-        format!("the gateway refuses: {status} {}", String::from_utf8_lossy(body)),
-    );
+    let problem = serde_json::from_slice::<Problem>(body).ok();
+    let detail = problem.map_or_else(|| String::from_utf8_lossy(body).into_owned(), |p| p.detail);
+    let failure = Failure::new(Code::Failed, format!("the gateway refuses: {status}: {detail}"));
     match status {
         StatusCode::UNAUTHORIZED => failure.hint("set WEIR_TOKEN to the gateway's token"),
+        StatusCode::METHOD_NOT_ALLOWED => failure.hint("is it another version of Weir?"),
+        StatusCode::CONFLICT => Failure { code: Code::Unavailable, ..failure },
         _ => failure,
     }
+}
+
+/// RFC 9457, the part for people.
+#[derive(Deserialize)]
+struct Problem {
+    detail: String,
 }
 
 fn call(api: SocketAddr, method: Method, path: &str) -> Result<(StatusCode, Bytes), Failure> {

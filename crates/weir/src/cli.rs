@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::commands::simulate::SimulateArgs;
 use crate::units::Size;
 
 /// An edge gateway: it keeps bytes the network already has on its own side.
@@ -28,7 +29,7 @@ pub(crate) enum Command {
     Check(RunArgs),
     /// Show what a running gateway does
     Status(ApiArgs),
-    /// Look at what is cached
+    /// Look at what is cached, drop it, check it
     Cache {
         #[command(subcommand)]
         command: CacheCommand,
@@ -38,6 +39,18 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Replay a trace of requests: which policy, and how large a cache
+    #[command(after_help = "Examples:
+  weir simulate trace.csv                              every policy, 1 to 10 % of the bytes
+  weir simulate trace.csv --policy object-frequency --capacity 500GB,1TB
+  weir simulate trace.oracleGeneral --object-bits 20   ids are object << 20 | segment
+
+A trace is text whose first line is one of
+  time_s,object,offset,length,download
+  time_ms,client,object,size
+  time_ms,client,object,size,offset,length
+or libCacheSim's oracleGeneral, records of 24 bytes.")]
+    Simulate(SimulateArgs),
     /// Infer a piece length from requests on stdin, for the lab
     #[command(hide = true)]
     Infer(InferArgs),
@@ -47,8 +60,17 @@ pub(crate) enum Command {
 pub(crate) enum CacheCommand {
     /// List the objects held
     Ls(ApiArgs),
+    /// Show one object
+    Show(ShowArgs),
     /// Drop an object
     Rm(RemoveArgs),
+    /// Read all that is held, and free what is not as it was written
+    #[command(
+        after_help = "The gateway does it while it serves; interrupted, this command leaves it to go on,
+and called again it follows. Exit code 0: all is as it was written. 1: something
+was not, or the disk would not read it."
+    )]
+    Verify(ApiArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -95,8 +117,16 @@ pub(crate) struct ApiArgs {
 }
 
 #[derive(Args, Clone, Debug)]
+pub(crate) struct ShowArgs {
+    /// Id of the object, as `weir cache ls` shows it, or how only this one begins
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+}
+
+#[derive(Args, Clone, Debug)]
 pub(crate) struct RemoveArgs {
-    /// Id of the object, as `weir cache ls` shows it
+    /// Id of the object, as `weir cache ls` shows it, or how only this one begins
     pub(crate) id: String,
     /// Admin API of the gateway to ask
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8480")]

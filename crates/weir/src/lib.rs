@@ -33,9 +33,12 @@ pub fn main() -> ExitCode {
         Command::Check(args) => commands::check::run(&args),
         Command::Status(args) => commands::status::run(&args),
         Command::Cache { command: CacheCommand::Ls(args) } => commands::cache::list(&args),
+        Command::Cache { command: CacheCommand::Show(args) } => commands::cache::show(&args),
         Command::Cache { command: CacheCommand::Rm(args) } => commands::cache::remove(&args),
+        Command::Cache { command: CacheCommand::Verify(args) } => commands::verify::run(&args),
         Command::Config { command: ConfigCommand::Default } => commands::config::default(),
         Command::Config { command: ConfigCommand::Show(args) } => commands::config::show(&args),
+        Command::Simulate(args) => commands::simulate::run(&args),
         Command::Infer(args) => commands::infer::run(&args),
     };
     exit::report(result)

@@ -1,8 +1,8 @@
 //! The operator's view: the JSON API under `/api/v1`, live events, `/metrics`
 //! and the dashboard, on one listener.
 //!
-//! It shows what a [`View`] says and deletes objects; it does nothing else, and
-//! it knows no protocol. What the JSON means is in `state.rs`, what the API
+//! It shows what a [`View`] says, deletes objects and starts scrubs; it does nothing
+//! else, and it knows no protocol. What the JSON means is in `state.rs`, what the API
 //! promises in `openapi.json`, which it serves itself.
 //!
 //! Who may ask:

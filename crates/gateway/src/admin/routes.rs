@@ -7,7 +7,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get};
+use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Json, Router, middleware};
 use serde::{Deserialize, Serialize};
 use weir_ranges::ObjectId;
@@ -19,7 +19,7 @@ use super::options::AdminOptions;
 use super::problem::Problem;
 use super::server::{View, ViewPanicked, read};
 use crate::metrics::{AdminRefusal, CONTENT_TYPE, Metrics};
-use crate::state::Status;
+use crate::state::{ObjectStatus, Status, VerifyStatus};
 
 /// What every handler may look at.
 pub(super) struct Shared {
@@ -36,7 +36,10 @@ pub(super) fn table() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Share
         ("/api/v1/status", "get", get(status)),
         ("/api/v1/flows", "get", get(flows)),
         ("/api/v1/objects", "get", get(objects)),
+        ("/api/v1/objects/{id}", "get", get(object)),
         ("/api/v1/objects/{id}", "delete", delete(remove_object)),
+        ("/api/v1/store/verify", "get", get(verify)),
+        ("/api/v1/store/verify", "post", post(start_verify)),
         ("/api/v1/history", "get", get(history)),
         ("/api/v1/events", "get", get(events)),
         ("/api/v1/openapi.json", "get", get(openapi)),
@@ -83,19 +86,36 @@ async fn objects(
     Ok(limited(objects, limit))
 }
 
+async fn object(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+) -> Result<Json<ObjectStatus>, Problem> {
+    let id = object_id(&id)?;
+    let found = read(&shared.view, move |view| view.object(id)).await?;
+    found.map(Json).ok_or_else(object_unknown)
+}
+
 async fn remove_object(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    let id: ObjectId = id.parse().map_err(|_| {
-        let detail = "an object's id is 32 hexadecimal digits";
-        Problem::new(StatusCode::BAD_REQUEST, "object_id", detail)
-    })?;
-    if read(&shared.view, move |view| view.remove_object(id)).await? {
-        Ok(StatusCode::NO_CONTENT)
-    } else {
-        Err(Problem::new(StatusCode::NOT_FOUND, "object_unknown", "the store holds no such object"))
-    }
+    let id = object_id(&id)?;
+    let removed = read(&shared.view, move |view| view.remove_object(id)).await?;
+    if removed { Ok(StatusCode::NO_CONTENT) } else { Err(object_unknown()) }
+}
+
+async fn verify(State(shared): State<Arc<Shared>>) -> Result<Json<VerifyStatus>, Problem> {
+    let status = read(&shared.view, |view| view.verify_status()).await?;
+    status.map(Json).ok_or_else(store_none)
+}
+
+/// 202 when a scrub begins, 200 when one was under way already: either is there to
+/// be followed.
+async fn start_verify(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
+    let started = read(&shared.view, |view| view.start_verify()).await?;
+    let (began, status) = started.ok_or_else(store_none)?;
+    let code = if began { StatusCode::ACCEPTED } else { StatusCode::OK };
+    Ok((code, Json(status)).into_response())
 }
 
 async fn history(State(shared): State<Arc<Shared>>) -> Json<History> {
@@ -125,6 +145,22 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, Problem>
 async fn method_not_allowed() -> Problem {
     let detail = "this address does not offer that method";
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method", detail)
+}
+
+fn object_id(id: &str) -> Result<ObjectId, Problem> {
+    id.parse().map_err(|_| {
+        let detail = "an object's id is 32 hexadecimal digits";
+        Problem::new(StatusCode::BAD_REQUEST, "object_id", detail)
+    })
+}
+
+fn object_unknown() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "object_unknown", "the store holds no such object")
+}
+
+fn store_none() -> Problem {
+    let detail = "the gateway runs without a store; its status says why";
+    Problem::new(StatusCode::CONFLICT, "store_none", detail)
 }
 
 /// `?limit=`, 1 to 10,000 elements, 1,000 when absent.

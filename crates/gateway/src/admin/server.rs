@@ -16,7 +16,7 @@ use super::feed::{self, Followers, Recent};
 use super::options::AdminOptions;
 use super::routes::{self, Shared};
 use crate::metrics::Metrics;
-use crate::state::{FlowStatus, ObjectStatus, Status};
+use crate::state::{FlowStatus, ObjectStatus, Status, VerifyStatus};
 
 /// What the admin API shows. Calls may block, but not for long: they run on
 /// threads made for it, at least one a second.
@@ -30,8 +30,23 @@ pub trait View: Send + Sync + 'static {
     /// Objects held, in any order.
     fn objects(&self) -> Vec<ObjectStatus>;
 
+    /// One of [`Self::objects`].
+    fn object(&self, id: ObjectId) -> Option<ObjectStatus> {
+        let id = id.to_string();
+        self.objects().into_iter().find(|object| object.id == id)
+    }
+
     /// Drops an object from the store; `false` when it was not there.
     fn remove_object(&self, id: ObjectId) -> bool;
+
+    /// The scrub of the store that is under way, or the last one; `None` without a
+    /// store.
+    fn verify_status(&self) -> Option<VerifyStatus>;
+
+    /// Begins a scrub unless one is under way, and does not wait for its end. Says
+    /// whether it did, and how that scrub stands; `None` without a store. Called on
+    /// a thread of the runtime.
+    fn start_verify(&self) -> Option<(bool, VerifyStatus)>;
 }
 
 /// Serves the API, the metrics and the dashboard until `shutdown` is done; then

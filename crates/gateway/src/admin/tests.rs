@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use super::*;
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::state::{
     API_VERSION, AdoptStatus, AppFlows, ContentBytes, FlowStatus, Modes, ObjectStatus, Status,
-    StoreStatus,
+    StoreStatus, VerifyReport, VerifyStatus,
 };
 
 const ID: &str = "00112233445566778899aabbccddeeff";
@@ -32,6 +32,8 @@ const TOKEN: &str = "0123456789abcdef-token";
 struct Sample {
     removed: Mutex<Vec<ObjectId>>,
     panics: AtomicBool,
+    has_no_store: AtomicBool,
+    scrubs: AtomicU64,
 }
 
 impl View for Sample {
@@ -80,6 +82,7 @@ impl View for Sample {
             name: "a <b>name</b>".to_owned(),
             size_bytes: Some(10),
             held_bytes: 5,
+            segments: 1,
             idle_seconds: 1.0,
         }]
     }
@@ -87,6 +90,19 @@ impl View for Sample {
     fn remove_object(&self, id: ObjectId) -> bool {
         self.removed.lock().unwrap().push(id);
         id.to_string() == ID
+    }
+
+    fn verify_status(&self) -> Option<VerifyStatus> {
+        let number = self.scrubs.load(Ordering::Relaxed);
+        let report = Some(VerifyReport { segments: 1, bytes: 5, ..VerifyReport::default() });
+        let status = VerifyStatus { number, running: number > 0, report, ..Default::default() };
+        (!self.has_no_store.load(Ordering::Relaxed)).then_some(status)
+    }
+
+    /// The first one never ends.
+    fn start_verify(&self) -> Option<(bool, VerifyStatus)> {
+        let began = self.scrubs.swap(1, Ordering::Relaxed) == 0;
+        Some((began, self.verify_status()?))
     }
 }
 
@@ -184,6 +200,72 @@ async fn an_object_is_removed_only_by_our_own_page_or_a_program() {
     assert!(body.contains("urn:weir:problem:object_id"), "{body}");
     let unknown = "/api/v1/objects/00000000000000000000000000000000";
     assert_eq!(ask(&server, "DELETE", unknown, "X-Weir-Request: 1\r\n").await.0, 404);
+}
+
+#[tokio::test]
+async fn one_object_is_found_by_its_whole_id() {
+    let server = start(None).await;
+    let found = json(&server, &format!("/api/v1/objects/{ID}")).await;
+    let found: ObjectStatus = serde_json::from_value(found).unwrap();
+    assert_eq!([found], server.view.objects()[..]);
+    let upper = ID.to_ascii_uppercase();
+    assert_eq!(json(&server, &format!("/api/v1/objects/{upper}")).await["id"], ID);
+    for (id, code, name) in [
+        ("xyz", 400, "object_id"),
+        (&ID[..31], 400, "object_id"),
+        ("+0112233445566778899aabbccddeeff", 400, "object_id"),
+        ("00000000000000000000000000000000", 404, "object_unknown"),
+    ] {
+        let (status, head, body) = ask(&server, "GET", &format!("/api/v1/objects/{id}"), "").await;
+        assert_eq!(status, code, "{id}");
+        assert!(head.contains("application/problem+json"), "{head}");
+        assert!(body.contains(&format!("urn:weir:problem:{name}\"")), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_scrub_begins_once_and_only_for_our_own_page_or_a_program() {
+    let server = start(None).await;
+    let path = "/api/v1/store/verify";
+    assert_eq!(json(&server, path).await["number"], 0);
+    for head in ["", "Origin: http://evil.example\r\nX-Weir-Request: 1\r\n", "Origin: null\r\n"] {
+        assert_eq!(ask(&server, "POST", path, head).await.0, 403, "{head}");
+    }
+    assert_eq!(server.view.scrubs.load(Ordering::Relaxed), 0);
+    let own = format!("Origin: http://{}\r\n", server.addr);
+    for (head, want) in [(own.as_str(), 202), ("X-Weir-Request: 1\r\n", 200)] {
+        let (status, _, body) = ask(&server, "POST", path, head).await;
+        assert_eq!(status, want, "{body}");
+        let status: VerifyStatus = serde_json::from_str(&body).unwrap();
+        assert_eq!(Some(status), server.view.verify_status());
+        assert!(status.running && status.number == 1);
+    }
+    let status = serde_json::from_value(json(&server, path).await).unwrap();
+    assert_eq!(server.view.verify_status(), Some(status));
+    assert_eq!(ask(&server, "DELETE", path, "X-Weir-Request: 1\r\n").await.0, 405);
+}
+
+#[tokio::test]
+async fn a_scrub_needs_the_token_where_there_is_one() {
+    let server = start(Some(TOKEN)).await;
+    let path = "/api/v1/store/verify";
+    for method in ["GET", "POST"] {
+        assert_eq!(ask(&server, method, path, "X-Weir-Request: 1\r\n").await.0, 401, "{method}");
+    }
+    let head = format!("Authorization: Bearer {TOKEN}\r\nX-Weir-Request: 1\r\n");
+    assert_eq!(ask(&server, "POST", path, &head).await.0, 202);
+}
+
+#[tokio::test]
+async fn without_a_store_there_is_nothing_to_verify() {
+    let server = start(None).await;
+    server.view.has_no_store.store(true, Ordering::Relaxed);
+    for method in ["GET", "POST"] {
+        let (status, _, body) =
+            ask(&server, method, "/api/v1/store/verify", "X-Weir-Request: 1\r\n").await;
+        assert_eq!(status, 409, "{method}");
+        assert!(body.contains("urn:weir:problem:store_none"), "{body}");
+    }
 }
 
 #[tokio::test]
@@ -376,6 +458,7 @@ fn schemas_have_the_keys_of_what_is_serialised() {
     assert_described("Status", &view.status());
     assert_described("FlowStatus", &view.flows()[0]);
     assert_described("ObjectStatus", &view.objects()[0]);
+    assert_described("VerifyStatus", &view.verify_status());
     assert_described("History", &history);
     assert_described("Problem", &problem);
 }

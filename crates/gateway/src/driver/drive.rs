@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use weir_ranges::ObjectId;
 use weir_session::{Event, Input, LeaveReason, Leg, Output, Session};
 
 use super::leg::{LegState, READ_BYTES, reset};
@@ -59,8 +61,12 @@ pub(crate) async fn drive(
     count: impl Fn(Event),
 ) -> End {
     let (answers_in, answers) = mpsc::channel(ANSWERS);
+    // A socket without a peer is about to say so to its first reader.
+    let client = inside.peer_addr().map_or_else(|_| Ipv4Addr::UNSPECIFIED.into(), |addr| addr.ip());
     let legs = [LegState::new(inside), LegState::new(outside)];
-    let mut driver = Driver { legs, session, storage, count, answers_in, answers, left: None };
+    let (wanted, left) = (None, None);
+    let mut driver =
+        Driver { legs, session, storage, count, client, wanted, answers_in, answers, left };
     let result = driver.run(prelude).await;
     let Driver { legs: [inside, outside], left, .. } = driver;
     match (result, left) {
@@ -84,6 +90,9 @@ struct Driver<'a, F> {
     session: &'a mut dyn Session,
     storage: &'a Storage,
     count: F,
+    client: IpAddr,
+    /// The object asked for last.
+    wanted: Option<ObjectId>,
     answers_in: mpsc::Sender<Answer>,
     answers: mpsc::Receiver<Answer>,
     left: Option<LeaveReason>,
@@ -225,6 +234,10 @@ impl<F: Fn(Event)> Driver<'_, F> {
             Output::Send { leg, data } => self.legs[leg.index()].send(data),
             Output::Close { leg } => self.legs[leg.index()].closing = true,
             Output::Look { ticket, object, range } => {
+                if self.wanted != Some(object) {
+                    self.wanted = Some(object);
+                    self.storage.wanted(self.client, object);
+                }
                 let look = Look { ticket, object, range };
                 if self.storage.misses(&look) {
                     misses.push_back(ticket);

@@ -67,11 +67,13 @@ impl Collector for StoreSnapshot {
         let StoreStatus {
             capacity_bytes,
             held_bytes,
+            used_bytes,
             objects,
             segments,
             hits,
             misses,
             evicted_bytes,
+            declined_bytes,
             checksum_failures,
             errors,
             degraded,
@@ -80,6 +82,7 @@ impl Collector for StoreSnapshot {
         for (name, help, unit, value) in [
             ("capacity", "Size of the store.", bytes, capacity_bytes),
             ("held", "Content bytes in the store.", bytes, held_bytes),
+            ("used", "Bytes of the store that content takes.", bytes, used_bytes),
             ("objects", "Objects in the store.", None, objects),
             ("segments", "Segments in the store.", None, segments),
             ("degraded", "1 when the store refuses writes since an error.", None, degraded.into()),
@@ -91,6 +94,7 @@ impl Collector for StoreSnapshot {
             ("hits", "Look-ups that found every byte.", None, hits),
             ("misses", "Look-ups that did not find every byte.", None, misses),
             ("evicted", "Bytes evicted to make room.", bytes, evicted_bytes),
+            ("declined", "Bytes not taken, not worth what would go.", bytes, declined_bytes),
             ("checksum_failures", "Segments whose checksum was wrong.", None, checksum_failures),
             ("errors", "Errors of the device.", None, errors),
         ] {

@@ -52,11 +52,13 @@ fn drive_everything(metrics: &Metrics) {
         Some(StoreStatus {
             capacity_bytes: 1,
             held_bytes: 1,
+            used_bytes: 1,
             objects: 1,
             segments: 1,
             hits: 1,
             misses: 1,
             evicted_bytes: 1,
+            declined_bytes: 1,
             checksum_failures: 1,
             errors: 1,
             degraded: true,

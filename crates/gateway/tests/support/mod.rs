@@ -26,10 +26,7 @@ impl Proxy {
 
     /// With a store in `dir`.
     pub(crate) fn with_store(dir: &Path) -> Self {
-        Self::start_with(
-            |_| {},
-            Some(StoreOptions { dir: dir.to_owned(), capacity_bytes: 64 << 20 }),
-        )
+        Self::start_with(|_| {}, Some(StoreOptions::new(dir, 64 << 20)))
     }
 
     fn start_with(change: impl FnOnce(&mut ExplicitOptions), store: Option<StoreOptions>) -> Self {

@@ -38,6 +38,11 @@ pub(super) fn span(seconds: f64) -> String {
     }
 }
 
+/// A stranger's text without what moves a terminal's cursor, or worse.
+pub(super) fn plain(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,5 +58,10 @@ mod tests {
         assert_eq!(percent(0, 0), "-");
         assert_eq!(span(59.9), "59 s");
         assert_eq!(span(3700.0), "1 h 1 min");
+    }
+
+    #[test]
+    fn a_strangers_text_cannot_steer_the_terminal() {
+        assert_eq!(plain("a\u{1b}[2J\r\n\u{9b}b é"), "a\u{fffd}[2J\u{fffd}\u{fffd}\u{fffd}b é");
     }
 }

@@ -1,5 +1,6 @@
 //! From the file to what the gateway takes.
 
+use std::io::{Seek, SeekFrom};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,8 @@ use crate::units::Size;
 
 /// Smallest store that makes sense.
 const CAPACITY_MIN: u64 = 64 << 20;
+/// Most memory for the store's buffers.
+const MEMORY_MAX: usize = 64 << 30;
 /// The share of the free disk that `auto` takes.
 const AUTO_SHARE: u64 = 10;
 
@@ -156,15 +159,39 @@ fn store(config: &Config) -> Result<Option<StoreOptions>, Failure> {
         return Ok(None);
     }
     let dir = if c.dir.is_empty() { default_dir()? } else { PathBuf::from(&c.dir) };
+    let device = (!c.device.is_empty()).then(|| PathBuf::from(&c.device));
     let capacity_bytes = match c.capacity {
         Capacity::Fixed(Size(bytes)) if bytes < CAPACITY_MIN => {
             let why = format!("is {}, and may not be below {}", Size(bytes), Size(CAPACITY_MIN));
             return Err(bad("store.capacity", &why));
         }
         Capacity::Fixed(Size(bytes)) => bytes,
-        Capacity::Auto => auto_capacity(&dir)?,
+        Capacity::Auto => match &device {
+            Some(device) => device_capacity(device)?,
+            None => auto_capacity(&dir)?,
+        },
     };
-    Ok(Some(StoreOptions { dir, capacity_bytes }))
+    let policy = c.policy.parse().map_err(|error| bad("store.policy", &format!("is: {error}")))?;
+    let memory_bytes = usize::try_from(c.memory.0).ok().filter(|bytes| *bytes <= MEMORY_MAX);
+    let memory_bytes = memory_bytes.ok_or_else(|| {
+        bad("store.memory", &format!("may not be above {}", Size(MEMORY_MAX as u64)))
+    })?;
+    Ok(Some(StoreOptions {
+        memory_bytes,
+        device,
+        policy,
+        ..StoreOptions::new(dir, capacity_bytes)
+    }))
+}
+
+/// All of a device but its label.
+fn device_capacity(device: &Path) -> Result<u64, Failure> {
+    let end = std::fs::File::open(device).and_then(|mut file| file.seek(SeekFrom::End(0)));
+    let end = end.map_err(|error| {
+        Failure::new(Code::Config, format!("cannot use {}: {error}", device.display()))
+            .hint("store.device names a block device, /dev/sdb1 say")
+    })?;
+    Ok(end.saturating_sub(weir_store::disk::LABEL_AREA_BYTES))
 }
 
 fn default_dir() -> Result<PathBuf, Failure> {

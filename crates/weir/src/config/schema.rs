@@ -53,7 +53,10 @@ pub(crate) struct Admin {
 pub(crate) struct Store {
     pub(crate) enabled: bool,
     pub(crate) dir: String,
+    pub(crate) device: String,
     pub(crate) capacity: Capacity,
+    pub(crate) memory: Size,
+    pub(crate) policy: String,
 }
 
 /// `"auto"` or a size.
@@ -181,7 +184,14 @@ impl Default for Admin {
 
 impl Default for Store {
     fn default() -> Self {
-        Self { enabled: true, dir: String::new(), capacity: Capacity::Auto }
+        Self {
+            enabled: true,
+            dir: String::new(),
+            device: String::new(),
+            capacity: Capacity::Auto,
+            memory: Size(128 << 20),
+            policy: "object-frequency".to_owned(),
+        }
     }
 }
 

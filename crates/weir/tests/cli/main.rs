@@ -8,6 +8,7 @@
     reason = "a test that meets the unexpected fails, and tells the time"
 )]
 
+mod cache;
 mod lacking;
 mod store;
 mod support;
@@ -24,6 +25,7 @@ fn a_wrong_command_line_is_a_usage_error() {
     expect(&["fly"], 64, "fly");
     expect(&["run", "--cache-size", "5"], 64, "write a whole number");
     expect(&["cache", "rm", "xyz"], 64, "32 hexadecimal digits");
+    expect(&["cache", "show"], 64, "<ID>");
 }
 
 #[test]
@@ -45,7 +47,9 @@ fn a_wrong_configuration_is_shown_with_its_line() {
 fn without_a_gateway_status_says_how_to_start_one() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     expect(&["status", "--api", &free], 69, "weir run");
-    expect(&["cache", "ls", "--api", &free], 69, "no gateway answers");
+    for args in [&["ls"][..], &["verify"], &["show", "abcd"], &["rm", "abcd"]] {
+        expect(&[&["cache"], args, &["--api", &free]].concat(), 69, "no gateway answers");
+    }
 }
 
 #[test]

@@ -22,11 +22,13 @@ const contentBytes = fields({
 const storeStatus = fields({
   capacity_bytes: amount,
   held_bytes: amount,
+  used_bytes: amount,
   objects: amount,
   segments: amount,
   hits: amount,
   misses: amount,
   evicted_bytes: amount,
+  declined_bytes: amount,
   checksum_failures: amount,
   errors: amount,
   degraded: flag,

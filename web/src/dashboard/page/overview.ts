@@ -175,6 +175,7 @@ function showHealth({ modes, adopt, store, reasons }: Status): void {
           ["Look-ups that hit", percent(store.hits, store.hits + store.misses)],
           ["Segments", count(store.segments)],
           ["Evicted", joined(bytes(store.evicted_bytes))],
+          ["Declined", joined(bytes(store.declined_bytes))],
           ["Wrong checksums", count(store.checksum_failures)],
           ["Device errors", count(store.errors)],
         ],
