@@ -35,13 +35,13 @@ check: web ## Formatting, lints and tests, without the lab
 lab: web ## Every lab story, short; needs root and says so
 	@scripts/setup test
 	cargo build --release -p weir -p weir-lab
-	cargo build --release -p weir-store --example replay
+	cargo build --release -p weir-store --examples
 	scripts/lab report --quick --out target/lab-quick
 
 report: web ## Every lab story in full: one HTML page in report/
 	@scripts/setup test
 	cargo build --release -p weir -p weir-lab
-	cargo build --release -p weir-store --example replay
+	cargo build --release -p weir-store --examples
 	scripts/lab report --out report
 
 bench: ## Benchmarks of single rooms; docs/budgets.md says what they are for

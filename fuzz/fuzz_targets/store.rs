@@ -57,7 +57,8 @@ const CAPACITY: u64 = 8 << 20;
 
 fuzz_target!(|damage: Vec<(u8, u16, Vec<u8>)>| {
     let memory = Arc::new(Memory::default());
-    let options = Options { sync_interval: Duration::ZERO, ..Options::new("memory", CAPACITY) };
+    let (memory_bytes, sync_interval) = (1 << 20, Duration::ZERO);
+    let options = Options { memory_bytes, sync_interval, ..Options::new("memory", CAPACITY) };
     let open = || Store::open_on(Arc::clone(&memory) as Arc<dyn Disk>, &options, Tuning::default());
     let object = ObjectId::from(7);
     let content: Vec<u8> = (0..100_000_u32).map(|i| i as u8).collect();

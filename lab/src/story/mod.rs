@@ -7,6 +7,7 @@
 mod bystanders;
 mod clients;
 mod corruption;
+mod index;
 mod inference;
 mod instruments;
 mod policies;
@@ -46,7 +47,7 @@ pub(crate) struct Story {
 
 impl Story {
     /// Every story, in the order of a report.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self {
             name: "lab/instruments",
             about: "the emulated link and every client over plain forwarding, no gateway",
@@ -76,6 +77,11 @@ impl Story {
             name: "pcache/policies",
             about: "byte hit ratio by policy, size and popularity: traces and a day of the web",
             run: policies::run,
+        },
+        Self {
+            name: "pcache/index",
+            about: "memory and look-up of the store's index, to a hundred million segments",
+            run: index::run,
         },
         Self {
             name: "pcache/storage",

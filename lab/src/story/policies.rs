@@ -3,8 +3,7 @@
 //! Synthetic traces of the paper's volume (1.5 million segments, `weir-lab trace`)
 //! under four laws of popularity, and a day of web requests, are replayed by `weir
 //! simulate` under every policy that Weir has. Policies other than our own are
-//! re-implemented from their papers; libCacheSim's figures on traces of the same
-//! laws are in `facts/storage.md` §5. Refuted when object frequency saves less than
+//! re-implemented from their papers. Refuted when object frequency saves less than
 //! 1.7 times the bytes of the paper's segment LRU where a cache is small, when any
 //! re-implemented policy beats it there under any law, or when the figures measured
 //! before Weir was built do not come again.
@@ -255,7 +254,7 @@ fn judge_variants(record: &mut Record, told: &[(&Law, Vec<Cell>)]) -> Result<()>
     Ok(())
 }
 
-/// The figures of `facts/storage.md` §5.3 come again.
+/// What another program measured on traces of the same law comes again.
 fn judge_reproduction(record: &mut Record, table: &[Cell]) -> Result<()> {
     for (policy, measured) in FACTS {
         let mut off_max: f64 = 0.0;
@@ -330,7 +329,7 @@ const VARIANTS: [&str; 3] = [OURS, "object-tinylfu", "object-lfu-da"];
 /// As many as there are colours.
 const DRAWN: [&str; 7] = [OURS, PAPERS, "partial", "lru", "arc", "s3-fifo", "sieve"];
 
-/// Byte hit ratios of `facts/storage.md` §5.3, seed 1, measured by another program.
+/// Byte hit ratios, seed 1, measured by another program.
 const FACTS: [(&str, [f64; 5]); 2] = [
     (PAPERS, [0.020, 0.047, 0.088, 0.156, 0.351]),
     ("object-tinylfu", [0.056, 0.115, 0.186, 0.265, 0.420]),

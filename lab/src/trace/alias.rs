@@ -1,4 +1,4 @@
-//! Weighted choice in constant time by Vose's alias method (`facts/traces.md` §1).
+//! Weighted choice in constant time by Vose's alias method (docs/formats/trace.md).
 
 use crate::trace::draws::Draws;
 

@@ -1,4 +1,4 @@
-//! The draws that traces are made of (`facts/traces.md` §1).
+//! The draws that traces are made of (docs/formats/trace.md).
 //!
 //! Every function says how many words it takes: which word decides what is part
 //! of a trace's definition, and a change of it is a new generator version.

@@ -1,4 +1,4 @@
-//! `weir-lab trace`: synthetic traces by `facts/traces.md`, and figures of any trace.
+//! `weir-lab trace`: synthetic traces by docs/formats/trace.md, and figures of any trace.
 //!
 //! A trace is decided by its parameters, a seed and the generator's version. The
 //! generators are iterators without clock or IO; here their requests meet files.

@@ -1,4 +1,4 @@
-//! The bounded Pareto law (`facts/traces.md` §1).
+//! The bounded Pareto law (docs/formats/trace.md).
 
 /// A bounded Pareto law on `low..=high`, in whatever unit the two have.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -178,7 +178,7 @@ fn state_conditions(record: &mut Record, plan: &Plan, trace: &Value, measured: &
     let gb = |bytes: u64| bytes as f64 / 1e9;
     let told = |name: &str| trace[name].as_f64().unwrap_or(f64::NAN);
     record.condition(format!(
-        "The paper's trace and disk divided by {} (facts/traces.md §2.7): {} requests of segments \
+        "The paper's trace and disk divided by {} (docs/formats/trace.md): {} requests of segments \
          of 0.5 MiB for {:.1} GB, {:.1} GB of them unique; {:.1} GB of capacity, {:.0} MB of \
          pCache's buffers; segments are not scaled.",
         plan.divisor,

@@ -1,4 +1,4 @@
-//! The objects of the P2P trace and their sizes (`facts/traces.md` §2.1).
+//! The objects of the P2P trace and their sizes (docs/formats/trace.md).
 
 use crate::trace::draws::{Draws, whole};
 use crate::trace::pareto::BoundedPareto;

@@ -1,4 +1,4 @@
-//! Who downloads what, when, how fast and how far (`facts/traces.md` §2.3).
+//! Who downloads what, when, how fast and how far (docs/formats/trace.md).
 
 use std::collections::HashSet;
 

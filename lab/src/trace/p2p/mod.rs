@@ -1,4 +1,4 @@
-//! The P2P trace: pCache's experiment (§7.3.2) as `facts/traces.md` §2 defines it.
+//! The P2P trace: pCache's experiment (§7.3.2) as docs/formats/trace.md defines it.
 //!
 //! A [`P2pTrace`] is an iterator of requests in the order of time. All downloads
 //! are planned first; then a heap merges them, and the pause after a request is

@@ -1,4 +1,4 @@
-//! Which object is asked for: Mandelbrot-Zipf, and its drift (`facts/traces.md` §2.2).
+//! Which object is asked for: Mandelbrot-Zipf, and its drift (docs/formats/trace.md).
 
 use crate::trace::alias::{AliasTable, zipf_weights};
 use crate::trace::draws::Draws;

@@ -1,5 +1,5 @@
 //! How a download asks for its object: which ranges, in which order, how many at
-//! once (`facts/traces.md` §2.4).
+//! once (docs/formats/trace.md).
 //!
 //! | mode | unit that is ordered | range that is asked for | at once |
 //! |---|---|---|---|

@@ -1,4 +1,4 @@
-//! The P2P trace against the reference rows of `facts/traces.md` §2.6.
+//! The P2P trace against the reference rows of docs/formats/trace.md
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Objects of at most 1 MB: nearly all requests (`facts/traces.md` §3.1, §3.2).
+//! Objects of at most 1 MB: nearly all requests (docs/formats/trace.md).
 
 use super::site::Bin;
 use crate::trace::alias::{AliasTable, zipf_weights};

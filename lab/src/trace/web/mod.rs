@@ -1,5 +1,5 @@
 //! The web trace: one day with the printed marginals of Kim et al., Table 2, as
-//! `facts/traces.md` §3 defines it.
+//! docs/formats/trace.md defines it.
 //!
 //! A [`WebTrace`] is an iterator of requests in the order of time. Objects, and
 //! the few requests for large ones, are drawn first; then each request takes its

@@ -1,4 +1,4 @@
-//! The two sites of Kim et al., Table 2 (`facts/traces.md` §3).
+//! The two sites of Kim et al., Table 2 (docs/formats/trace.md).
 
 use clap::ValueEnum;
 

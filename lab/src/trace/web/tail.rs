@@ -1,4 +1,4 @@
-//! Objects above 1 MB: few requests, most bytes (`facts/traces.md` §3.1, §3.2).
+//! Objects above 1 MB: few requests, most bytes (docs/formats/trace.md).
 //!
 //! How many requests each class has is exact. Their sizes follow a bounded Pareto
 //! law whose mean is the class's; because popular objects weigh more, all sizes of

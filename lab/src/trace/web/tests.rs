@@ -1,4 +1,4 @@
-//! The web trace against Table 2 and the reference rows of `facts/traces.md` §3.3.
+//! The web trace against Table 2 and the reference rows of docs/formats/trace.md
 
 use std::collections::HashMap;
 
