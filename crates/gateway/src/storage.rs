@@ -93,9 +93,9 @@ impl Storage {
         self.store.as_ref()
     }
 
-    /// Whether a look-up is sure to miss. Memory only.
+    /// Whether a look-up is sure to miss. Memory only, and never waits.
     pub(crate) fn misses(&self, look: &Look) -> bool {
-        !self.store.as_ref().is_some_and(|store| store.covers(look.object, look.range))
+        !self.store.as_ref().is_some_and(|store| store.may_cover(look.object, look.range))
     }
 
     /// Reads a batch of look-ups; each is answered on `answers`, unless the

@@ -13,15 +13,15 @@
 //! # What survives a crash
 //!
 //! All that was written before the last [`Store::sync`], or some three seconds ago,
-//! and was not dropped since. What was forgotten or replaced before the crash does not
-//! come back.
+//! and was not dropped since. What was forgotten before the crash, or replaced while it
+//! was held, does not come back.
 //!
 //! # Invariants
 //!
 //! - Bytes on disk are not changed while an index entry, in memory or on disk, names
 //!   them: an extent is used again only when its drop is durable.
-//! - Locks are taken in the order shard, journal, marks, index. No lock is held over IO
-//!   but a shard's, by its one writer, and a page of marks', while it is loaded.
+//! - Locks are taken in the order shard, journal, marks, index. The index is never
+//!   locked over IO; a shard is by its one writer, the journal by who commits.
 //! - Of two readers of a group one reads the disk, and nobody who does waits for
 //!   another.
 //!

@@ -75,12 +75,12 @@ impl Space {
     }
 
     /// Bytes not taken.
-    #[cfg(test)]
-    fn free_bytes(&self) -> u64 {
-        self.free_slots * u64::from(SEGMENT_LEN)
+    pub(crate) const fn free_bytes(&self) -> u64 {
+        self.free_slots * SEGMENT_LEN as u64
     }
 
     /// Clusters wholly free.
+    #[cfg(test)]
     pub(crate) const fn free_clusters(&self) -> u32 {
         self.free_clusters
     }

@@ -32,7 +32,9 @@ impl CheckpointHeader {
             return None;
         }
         fields.u32()?;
-        Some(Self { generation: fields.u64()?, epoch: fields.u64()?, body_bytes: fields.u64()? })
+        let (generation, epoch, body_bytes) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        // One more must be a number, too.
+        (epoch < u64::MAX).then_some(Self { generation, epoch, body_bytes })
     }
 }
 

@@ -149,6 +149,14 @@ impl GroupState {
         state.is_sound().then_some(state)
     }
 
+    /// Whether each byte of it has a number: the last group of all has one less.
+    fn ends_below_all_numbers(&self) -> bool {
+        let last = u64::MAX >> 20;
+        let is_whole = self.present >> 63 != 0;
+        let reaches = |run: &(u8, Run)| run.0 == 63 && u32::from(run.1.end) == SEGMENT_LEN;
+        self.group < last || self.group == last && !is_whole && !self.runs.iter().any(reaches)
+    }
+
     /// Whether it says something that the index can hold.
     fn is_sound(&self) -> bool {
         let window = self.window.mask();
@@ -174,7 +182,7 @@ impl GroupState {
             && each
             && ascending
             && bounded
-            && self.group <= u64::MAX >> 20
+            && self.ends_below_all_numbers()
     }
 }
 

@@ -161,6 +161,9 @@ impl<'a> FrameReader<'a> {
             return None;
         }
         let (epoch, sequence) = (fields.u64()?, fields.u64()?);
+        if epoch == u64::MAX {
+            return None;
+        }
         let payload = fields.bytes(usize::try_from(len).ok()?)?;
         let whole = HEADER_BYTES + payload.len();
         (crc32c(&at[8..whole]) == crc)

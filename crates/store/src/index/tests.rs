@@ -205,3 +205,62 @@ fn a_dropped_segment_takes_an_empty_group_with_it() {
     commit(&mut index);
     put(&mut index, 2);
 }
+
+#[test]
+fn what_is_pinned_is_passed_over_by_every_policy() {
+    for kind in Kind::ALL {
+        let mut index = Index::new(3, kind);
+        for object in 1..=3 {
+            index.wanted(object.into());
+            put(&mut index, object);
+        }
+        for _ in 0..3 {
+            index.wanted(4.into());
+        }
+        let readers = [1, 3].map(|object| plan(&mut index, object, some()));
+        assert_eq!(claim(&mut index, 4), Claim::Reclaim, "{kind}");
+        assert!(!index.covers(2.into(), some()), "{kind}: the one nobody is at");
+        assert!(index.covers(1.into(), some()) && index.covers(3.into(), some()), "{kind}");
+        for plan in readers {
+            index.unpin(plan.pins[0]);
+        }
+    }
+}
+
+#[test]
+fn space_in_pieces_is_space_and_is_made_whole_for_a_group() {
+    let mut index = Index::new(128, Kind::Lru);
+    // As many objects of 16 KiB as fit, and then some.
+    for object in 0..10_000 {
+        let place = match index.claim(id(object, 0), first()) {
+            Claim::Ready(place) => place,
+            Claim::Reclaim => {
+                commit(&mut index);
+                ready(index.claim(id(object, 0), first()))
+            }
+            Claim::Full => panic!("nobody is at anything"),
+        };
+        assert!(index.note_written(&place, vec![(0, Written::Whole)], 1));
+    }
+    assert!(index.stats.held_bytes > 120 << 20, "{}", index.stats.held_bytes);
+    // Every other one goes: a half is free, and no cluster whole.
+    for object in (0..10_000).step_by(2) {
+        index.forget(object.into());
+    }
+    commit(&mut index);
+    let before = index.stats.held_bytes;
+    for group in 0..20 {
+        let mut tries = 0;
+        let place = loop {
+            match index.claim(id(20_000, group), Window::GROUP) {
+                Claim::Ready(place) => break place,
+                Claim::Reclaim => commit(&mut index),
+                Claim::Full => panic!("nobody is at anything"),
+            }
+            tries += 1;
+            assert!(tries <= 16, "a writer gives up then");
+        };
+        assert!(index.note_written(&place, vec![(0, Written::Whole)], 1));
+    }
+    assert!(index.stats.held_bytes > before / 3, "not everything for a few groups");
+}

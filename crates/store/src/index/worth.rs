@@ -73,23 +73,33 @@ impl Index {
     /// if there is one. Says whether there was one.
     pub(super) fn evict(&mut self, newcomer: Option<GroupId>) -> bool {
         let unit = newcomer.map(|id| self.worth.unit(id));
+        let mut passed_over = Vec::new();
+        let mut evicted = false;
         for _ in 0..PASSED_OVER_MAX {
-            let Some(victim) = self.worth.policy.victim(unit) else { return false };
-            let Some(picked) = self.named(victim) else { return false };
-            if self.is_pinned(picked) {
-                // To the end of the order, as if it were new.
-                let bytes =
-                    self.record(picked).map_or(0, |record| super::extent_of(record).bytes());
-                self.worth.removed(picked);
-                self.worth.inserted(picked, bytes);
-                continue;
+            let picked = self.worth.policy.victim(unit).and_then(|victim| self.named(victim));
+            let Some(picked) = picked else { break };
+            if !self.is_pinned(picked) {
+                let before = self.stats.held_bytes;
+                self.release(picked);
+                self.stats.evicted_bytes += before - self.stats.held_bytes;
+                evicted = true;
+                break;
             }
-            let before = self.stats.held_bytes;
-            self.release(picked);
-            self.stats.evicted_bytes += before - self.stats.held_bytes;
-            return true;
+            // Somebody is at it, and at all else that was meant: out of the policy's
+            // sight for now.
+            for group in self.groups_of(picked.object) {
+                let id = GroupId { object: picked.object, group };
+                if self.is_pinned(id) && !passed_over.contains(&id) {
+                    self.worth.removed(id);
+                    passed_over.push(id);
+                }
+            }
         }
-        false
+        for id in passed_over {
+            let bytes = self.record(id).map_or(0, |record| super::extent_of(record).bytes());
+            self.worth.inserted(id, bytes);
+        }
+        evicted
     }
 
     /// The group that a policy means: of an object, the last that nobody is at.

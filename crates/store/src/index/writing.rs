@@ -169,10 +169,9 @@ impl Index {
     /// Whether the bytes of `window` of a group, which is not held, are worth what
     /// would have to go for them.
     pub(crate) fn admits(&mut self, id: GroupId, window: Window) -> bool {
-        let has_room = self.free_clusters_soon() > u64::from(self.reserve());
-        self.record(id).is_some()
-            || has_room
-            || self.worth.admits(id, window.class().bytes() as u64)
+        let bytes = window.class().bytes() as u64;
+        let has_room = self.free_bytes_soon() >= self.reserve_bytes() + bytes;
+        self.record(id).is_some() || has_room || self.worth.admits(id, bytes)
     }
 
     /// An extent for `window` of a group, near those of the same object.
@@ -180,11 +179,12 @@ impl Index {
         let near = self.near(id);
         let taken = self.space.take(window.class(), near);
         taken.ok_or_else(|| {
-            if !self.limbo.is_empty() || self.evict(Some(id)) {
-                Claim::Reclaim
-            } else {
-                Claim::Full
-            }
+            // Where there is space in pieces, one piece more seldom makes a whole.
+            let bytes = window.class().bytes() as u64;
+            let in_pieces = self.space.free_bytes() >= bytes;
+            let enough = if in_pieces { bytes * EVICTED_AT_ONCE } else { bytes };
+            while self.limbo_bytes < enough && self.evict(Some(id)) {}
+            if self.limbo.is_empty() { Claim::Full } else { Claim::Reclaim }
         })
     }
 
@@ -202,23 +202,27 @@ impl Index {
     /// Keeps a little space on the way to be free, so that a commit a second is
     /// enough and writers seldom wait for one of their own.
     fn evict_ahead(&mut self, newcomer: GroupId) {
-        let reserve = u64::from(self.reserve());
-        while self.free_clusters_soon() < reserve && self.evict(Some(newcomer)) {}
+        while self.free_bytes_soon() < self.reserve_bytes() && self.evict(Some(newcomer)) {}
     }
 
-    /// Whole clusters that are free, and about how many are after the next commit.
-    fn free_clusters_soon(&self) -> u64 {
-        u64::from(self.space.free_clusters()) + self.limbo_bytes / GROUP_BYTES
+    /// Bytes that are free, now or after the next commit.
+    const fn free_bytes_soon(&self) -> u64 {
+        self.space.free_bytes() + self.limbo_bytes
     }
 
-    fn reserve(&self) -> u32 {
-        (self.clusters / 64).min(RESERVE_MAX)
+    fn reserve_bytes(&self) -> u64 {
+        u64::from((self.clusters / 64).min(RESERVE_MAX)) * GROUP_BYTES
     }
 
     /// Puts the record of a group in place.
     pub(super) fn link(&mut self, id: GroupId, record: Record, is_known: bool) {
         if is_known && let Some(old) = self.record_mut(id) {
+            let has_grown = old.window() != record.window();
             *old = record;
+            if has_grown {
+                self.worth.removed(id);
+                self.worth.inserted(id, extent_of(&record).bytes());
+            }
             return;
         }
         let held = self.objects.entry(id.object).or_insert_with(|| {
@@ -236,6 +240,8 @@ impl Index {
     }
 }
 
+/// How many times what is wanted is evicted where it is free, but in pieces.
+const EVICTED_AT_ONCE: u64 = 4;
 /// Clusters kept free at most; below 64 clusters in all none is.
 const RESERVE_MAX: u32 = 256;
 /// How far from the next group of the object a place is still looked for, in

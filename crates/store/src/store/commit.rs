@@ -42,6 +42,23 @@ impl Shared {
         if journal.tail > bound { self.fold(&mut journal) } else { Ok(()) }
     }
 
+    /// The same, but for the folding, for who holds a shard's lock.
+    pub(super) fn commit_soon(&self) -> Result<(), WriteError> {
+        if !self.has_syncer {
+            return self.commit();
+        }
+        let mut journal = self.journal();
+        self.commit_to(&mut journal)
+    }
+
+    /// Writes what is gathered and makes it durable: also when a part of it cannot be
+    /// written, of which the error tells.
+    pub(super) fn flush_and_commit(&self) -> Result<(), WriteError> {
+        let flushed = self.flush_all();
+        self.commit()?;
+        flushed
+    }
+
     /// The same for callers that have nobody to tell: a failure is counted, and the
     /// store says that it is degraded.
     pub(super) fn commit_quietly(&self) {
@@ -51,10 +68,10 @@ impl Shared {
     /// The last commit; the journal is folded so that the next open has none to
     /// replay and finds the order of use.
     pub(super) fn close(&self) {
-        let flushed = self.flush_all();
+        // What cannot be flushed is lost; the rest is not.
+        self.flush_all().unwrap_or_default();
         let mut journal = self.journal();
-        let committed = flushed.and_then(|()| self.commit_to(&mut journal));
-        if committed.is_ok() && journal.tail > 0 {
+        if self.commit_to(&mut journal).is_ok() && journal.tail > 0 {
             drop(self.fold(&mut journal));
         }
     }
@@ -70,7 +87,8 @@ impl Shared {
         let (batch, degraded) = {
             let mut index = self.index();
             if index.is_clean() {
-                return Ok(());
+                // A change that an earlier commit lost is not durable now either.
+                return if index.stats.degraded { Err(WriteError::Degraded) } else { Ok(()) };
             }
             let mut frames = journal.frames();
             let batch = index.take_batch(&mut frames);
@@ -89,6 +107,10 @@ impl Shared {
         if let Err(why) = synced {
             self.degrade();
             return Err(why.into());
+        }
+        if degraded {
+            // Groups that moved are not journalled: their old places are not free.
+            return Err(WriteError::Degraded);
         }
         self.index().settle(batch);
         Ok(())

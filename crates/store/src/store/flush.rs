@@ -1,12 +1,14 @@
 //! From memory to disk: a gathered group is written in few large transfers, its
 //! marks are noted, and the index is told.
 
+use std::sync::atomic::Ordering;
+
 use bytes::Bytes;
 use weir_ranges::{ByteRange, GROUP_BYTES, RangeSet, SEGMENT_BYTES};
 
-use super::Shared;
 use super::shard::{Gather, Shard, in_group};
 use super::write::segment_range;
+use super::{Locked, Shared};
 use crate::disk::Transfer;
 use crate::format::Run;
 use crate::frame::{FramePool, PooledFrame};
@@ -49,13 +51,23 @@ impl Shared {
         if gather.filled.is_empty() {
             return Ok(());
         }
+        if self.index().stats.degraded {
+            return Err(WriteError::Degraded);
+        }
         let place = self.claim(id, gather.window)?;
-        let composed = self.compose(&place, gather);
-        let written = composed.and_then(|gather| {
-            let written = self.mark(&place, &gather)?;
-            Ok((self.put(&place, gather)?, written))
-        });
-        let (gather, written) = match written {
+        let gather = match self.compose(&place, gather) {
+            Ok(gather) => gather,
+            Err(why) => {
+                // What is held is not written over by what could not be read.
+                let mut index = self.index();
+                index.give_up(&place);
+                index.stats.read_errors += 1;
+                return Err(why.into());
+            }
+        };
+        let written = self.mark(&place, &gather);
+        let put = self.put(&place, gather).map(|gather| (gather, written));
+        let (gather, written) = match put {
             Ok(done) => done,
             Err(why) => {
                 self.index().give_up(&place);
@@ -88,7 +100,7 @@ impl Shared {
             let claim = self.index().claim(id, window);
             match claim {
                 Claim::Ready(place) => return Ok(place),
-                Claim::Reclaim => self.commit()?,
+                Claim::Reclaim => self.commit_soon()?,
                 Claim::Full => break,
             }
         }
@@ -112,7 +124,11 @@ impl Shared {
             .into_iter()
             .filter(|unit| place.moves() || touched & 1 << unit.segment != 0)
             .collect();
-        for (at, bytes) in self.fetch(&units).parts {
+        let fetched = self.fetch(&units);
+        if fetched.unread > 0 {
+            return Err(std::io::Error::other("bytes that belong beside cannot be read"));
+        }
+        for (at, bytes) in fetched.parts {
             gather.fill(at - group.start(), std::iter::once(&bytes[..]));
         }
         Ok(gather)
@@ -120,14 +136,14 @@ impl Shared {
 
     /// Notes the marks of the gathered bytes; says what is to be noted of each
     /// segment. What is beyond the runs that are kept is let go.
-    fn mark(&self, place: &Place, gather: &Gather) -> std::io::Result<Vec<(u8, Written)>> {
+    fn mark(&self, place: &Place, gather: &Gather) -> Vec<(u8, Written)> {
         let mut written = Vec::new();
         for (segment, filled) in by_touched_segment(gather) {
             let bound = checksum::place(place.id.object, segment_number(place.id.group, segment));
             let mark = |range: ByteRange| checksum::crc32c(gather.bytes(range)) ^ bound;
             let all = in_group(segment_range(place.id, segment), place.id.group * GROUP_BYTES);
             if filled.bytes() == SEGMENT_BYTES {
-                self.marks.set(&*self.disk, place.slot_of(segment), mark(all))?;
+                self.marks.set(&*self.disk, place.slot_of(segment), mark(all));
                 written.push((segment, Written::Whole));
                 continue;
             }
@@ -139,7 +155,7 @@ impl Shared {
             };
             written.push((segment, Written::Runs(filled.iter().take(RUNS_MAX).map(run).collect())));
         }
-        Ok(written)
+        written
     }
 
     /// Writes the segments that anything is gathered of, whole, in as few transfers
@@ -164,20 +180,19 @@ impl Shared {
     /// A frame, of memory that something clean has or of memory that is not the
     /// pool's.
     pub(super) fn frame(&self, shard: &mut Shard, len_bytes: usize) -> PooledFrame {
-        loop {
+        for _ in 0..RECLAIMS_MAX {
             if let Some(frame) = self.pool.get(len_bytes) {
                 return frame;
             }
             // Others' locks are only tried: whoever holds one may want this one.
-            let reclaimed = shard.reclaim()
-                || self
-                    .shards
-                    .iter()
-                    .any(|other| other.try_lock().is_some_and(|mut s| s.reclaim()));
-            if !reclaimed {
-                return FramePool::heap(len_bytes);
+            let hand = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+            let mut others = self.shards.iter().cycle().skip(hand).take(self.shards.len());
+            let reclaims = |other: &Locked| other.try_lock().is_some_and(|mut s| s.reclaim());
+            if !others.any(reclaims) && !shard.reclaim() {
+                break;
             }
         }
+        FramePool::heap(len_bytes)
     }
 }
 
@@ -208,6 +223,8 @@ fn blank(gather: &mut Gather) {
     }
 }
 
+/// Groups whose memory is taken, of whatever size, before a frame comes from elsewhere.
+const RECLAIMS_MAX: usize = 16;
 /// How often other writers may take the space that a commit made free before a
 /// writer gives up.
 const CLAIMS_MAX: usize = 16;

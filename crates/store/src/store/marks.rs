@@ -51,16 +51,19 @@ impl Marks {
         Ok(part.page(disk, number, self.pages_max)?.marks[at])
     }
 
-    /// Notes the mark of a slot.
-    pub(super) fn set(&self, disk: &dyn Disk, slot: u32, mark: u32) -> io::Result<()> {
+    /// Notes the mark of a slot. A page that cannot be read begins anew: the others'
+    /// marks in it are lost, and their segments will be misses.
+    pub(super) fn set(&self, disk: &dyn Disk, slot: u32, mark: u32) {
         let (number, at) = place(slot);
         let mut part = self.part(number);
-        let page = part.page(disk, number, self.pages_max)?;
+        if part.page(disk, number, self.pages_max).is_err() {
+            part.add(number, Box::new([0; PAGE_MARKS]), self.pages_max);
+        }
+        let page = part.pages.get_mut(&number).expect("loaded or begun anew");
         if page.marks[at] != mark {
             page.marks[at] = mark;
             page.dirty = true;
         }
-        Ok(())
     }
 
     /// Writes what is dirty; it is durable after the next sync of the file.
@@ -88,14 +91,17 @@ impl Part {
     /// may change on disk what is being read.
     fn page(&mut self, disk: &dyn Disk, number: u32, pages_max: usize) -> io::Result<&mut Page> {
         if !self.pages.contains_key(&number) {
-            let marks = load(disk, number)?;
-            self.make_room(pages_max);
-            self.pages.insert(number, Page { marks, dirty: false, used: false });
-            self.queue.push_back(number);
+            self.add(number, load(disk, number)?, pages_max);
         }
         let page = self.pages.get_mut(&number).expect("just made sure");
         page.used = true;
         Ok(page)
+    }
+
+    fn add(&mut self, number: u32, marks: Box<[u32; PAGE_MARKS]>, pages_max: usize) {
+        self.make_room(pages_max);
+        self.queue.push_back(number);
+        self.pages.insert(number, Page { marks, dirty: false, used: false });
     }
 
     fn make_room(&mut self, pages_max: usize) {

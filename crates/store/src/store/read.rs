@@ -24,7 +24,7 @@ pub(super) struct Fetched {
     /// Units that were read and are not as written.
     bad: Vec<Unit>,
     /// Units that could not be read.
-    unread: u64,
+    pub(super) unread: u64,
 }
 
 /// A range of one group that is to be fetched.
@@ -34,9 +34,10 @@ struct Fetch {
     want: usize,
     id: GroupId,
     plan: Plan,
-    /// The shard's changes when it was planned; `None` when another fetch of this
-    /// call has the group already.
-    changes: Option<u64>,
+    /// The shard's changes when it was planned.
+    changes: u64,
+    /// Whether it is the one that others wait for.
+    is_first: bool,
 }
 
 impl Shared {
@@ -76,8 +77,9 @@ impl Shared {
         fetches: &[Fetch],
         now: u32,
     ) -> Option<Fetch> {
-        let ours = |fetch: &Fetch| fetch.id == id && fetch.changes.is_some();
+        let ours = |fetch: &Fetch| fetch.id == id && fetch.is_first;
         let mut shard = self.shard(id);
+        let mut may_wait = fetches.is_empty();
         loop {
             let mut holes: RangeSet = [part].into_iter().collect();
             let (dirty, clean) = shard.find(id, part);
@@ -91,7 +93,7 @@ impl Shared {
                 holes.remove(extent(*at, bytes));
             }
             let mut plan = Plan::default();
-            let waits = !holes.is_empty() && shard.loading.contains(&id) && fetches.is_empty();
+            let waits = may_wait && !holes.is_empty() && shard.loading.contains(&id);
             if !waits {
                 for hole in holes.iter() {
                     index.plan_group(id, hole, now, &mut plan);
@@ -102,6 +104,7 @@ impl Shared {
                 // Somebody fetches of this group; what comes may be what is wanted.
                 // Who fetches already does not wait: the other may wait for this one.
                 shard = self.shard_of(id).wait(shard);
+                may_wait = false;
                 continue;
             }
             found.extend(here);
@@ -109,33 +112,43 @@ impl Shared {
                 return None;
             }
             let is_first = !fetches.iter().any(ours) && shard.loading.insert(id);
-            let changes = is_first.then_some(shard.changes);
-            return Some(Fetch { want, id, plan, changes });
+            return Some(Fetch { want, id, plan, changes: shard.changes, is_first });
         }
     }
 
     /// Keeps what was fetched, drops what was bad, lets others go on.
     fn finish(&self, fetch: &Fetch, fetched: Fetched) {
-        if let Some(changes) = fetch.changes {
-            let mut shard = self.shard(fetch.id);
+        let mut shard = self.shard(fetch.id);
+        if fetch.is_first {
             shard.loading.remove(&fetch.id);
             self.shard_of(fetch.id).loaded.notify_all();
-            if shard.changes == changes {
-                for (at, bytes) in fetched.pooled {
-                    shard.keep(fetch.id, at, bytes);
-                }
+        }
+        let unchanged = shard.changes == fetch.changes;
+        if unchanged && fetch.is_first {
+            for (at, bytes) in fetched.pooled {
+                shard.keep(fetch.id, at, bytes);
             }
         }
+        // Where others wrote meanwhile, bad may be new.
+        let bad = if unchanged { fetched.bad } else { Vec::new() };
+        let rejected = self.settle(&fetch.plan, &bad, fetched.unread);
+        drop(shard);
+        if rejected > 0 {
+            // Their places are written again only when this is durable.
+            self.commit_quietly();
+        }
+    }
+
+    /// Lets a plan's extents go; drops what was bad, and says how many of it.
+    fn settle(&self, plan: &Plan, bad: &[Unit], unread: u64) -> u64 {
         let mut index = self.index();
-        for unit in &fetched.bad {
-            if index.reject(unit) {
-                index.stats.checksum_failures += 1;
-            }
-        }
-        for pin in &fetch.plan.pins {
+        let rejected = bad.iter().filter(|unit| index.reject(unit)).count() as u64;
+        for pin in &plan.pins {
             index.unpin(*pin);
         }
-        index.stats.read_errors += fetched.unread;
+        index.stats.checksum_failures += rejected;
+        index.stats.read_errors += unread;
+        rejected
     }
 
     fn note_reads(&self, reads: &[Read]) {
@@ -179,25 +192,24 @@ impl Shared {
     }
 
     fn verify_group(&self, id: GroupId, report: &mut VerifyReport) {
-        let plan = self.index().plan_scrub(id);
+        let (plan, changes) = {
+            let shard = self.shard(id);
+            (self.index().plan_scrub(id), shard.changes)
+        };
         let Some(plan) = plan else { return };
         let fetched = self.fetch(&plan.units);
-        let mut index = self.index();
-        for unit in &fetched.bad {
-            if index.reject(unit) {
-                index.stats.checksum_failures += 1;
-                report.bad_segments += 1;
-                report.bad_bytes += unit.range.len();
-            }
-        }
-        for pin in plan.pins {
-            index.unpin(pin);
-        }
-        index.stats.read_errors += fetched.unread;
-        drop(index);
+        let shard = self.shard(id);
+        // Where others wrote meanwhile, bad may be new.
+        let bad = if shard.changes == changes { fetched.bad } else { Vec::new() };
+        report.bad_segments += self.settle(&plan, &bad, fetched.unread);
+        drop(shard);
+        report.bad_bytes += bad.iter().map(|unit| unit.range.len()).sum::<u64>();
         report.segments += plan.units.len() as u64;
         report.bytes += plan.units.iter().map(|unit| unit.range.len()).sum::<u64>();
         report.read_errors += fetched.unread;
+        if !bad.is_empty() {
+            self.commit_quietly();
+        }
     }
 
     /// The bytes of one unit, when they can be read and are as written.
@@ -213,7 +225,7 @@ impl Shared {
             Some(unit) => unit.id,
             None => return Fetched::default(),
         };
-        let fetch = Fetch { want: 0, id, plan, changes: None };
+        let fetch = Fetch { want: 0, id, plan, changes: 0, is_first: false };
         self.fetch_all(&[fetch]).pop().unwrap_or_default()
     }
 

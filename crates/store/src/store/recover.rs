@@ -62,7 +62,7 @@ pub(super) fn open(
     let whole =
         found.len() == Superblock::FILE_BYTES && found[..BLOCK_BYTES] == found[BLOCK_BYTES..];
     if (resized || !whole) && !index.stats.degraded {
-        let serial = superblock.serial + 1;
+        let serial = superblock.serial.wrapping_add(1);
         let newer = Superblock { clusters, serial, ..superblock };
         write_superblock(disk, &newer, &found).map_err(io)?;
     }

@@ -134,9 +134,8 @@ impl Shard {
     /// disk.
     pub(super) fn forget(&mut self, is: impl Fn(GroupId) -> bool) -> Vec<Gather> {
         self.changes += 1;
-        for (_, kept) in self.clean.iter_mut().filter(|(id, _)| is(**id)) {
-            kept.clear();
-        }
+        self.clean.retain(|id, _| !is(*id));
+        self.queue.retain(|id| !is(*id));
         self.gathers.extract_if(|id, _| is(*id)).map(|(_, gather)| gather).collect()
     }
 

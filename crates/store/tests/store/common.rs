@@ -1,4 +1,4 @@
-//! A disk for tests: five files in memory that forget, tear and reorder what was
+//! A disk for tests: six files in memory that forget, tear and reorder what was
 //! not synced when the power goes, and fail calls when told to.
 
 use std::collections::HashMap;

@@ -98,8 +98,9 @@ impl Run {
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) runs: Vec<Run>,
-    /// Seconds that the bytes moved take as plain direct I/O, and how that was found.
+    /// Plain direct reads of a segment's length, one at a time.
     pub(super) read_mb_per_s: f64,
+    /// Plain direct writes, likewise.
     pub(super) write_mb_per_s: f64,
     /// How memory was limited, or why it was not.
     pub(super) limited: Result<&'static str, String>,
@@ -116,6 +117,12 @@ impl Measured {
         let mut runs: Vec<&Run> = self.runs.iter().filter(is).collect();
         runs.sort_by(|one, other| one.secs().total_cmp(&other.secs()));
         runs
+    }
+
+    /// Seconds of plain direct I/O for the bytes that a run got and put.
+    pub(super) fn floor_secs(&self, run: &Run) -> f64 {
+        run.number("hit_bytes") / 1e6 / self.read_mb_per_s
+            + run.number("put_bytes") / 1e6 / self.write_mb_per_s
     }
 
     /// The run whose completion time is the median.
