@@ -11,6 +11,8 @@ use weir_store::{Options, Policy, Store};
 
 use crate::{MIB, OBJECT_GROUPS, block, median, object, timed};
 
+/// Callers that read at once.
+const CALLERS: usize = 4;
 /// Rounds of each, in turns.
 const ROUNDS: usize = 3;
 const SECONDS: u64 = 2;
@@ -65,8 +67,22 @@ pub(crate) fn run(out: &mut impl io::Write, dir: &Path, gib: u64) -> io::Result<
     fs::remove_dir_all(cache)
 }
 
-/// MiB/s of random reads, `depth` at a time.
+/// MiB/s of random reads, `depth` at a time: by several callers where there is more
+/// than one, as in a gateway, for a batch waits for its last read.
 fn read(store: &Store, groups: u64, size: u64, depth: usize, seed: u64) -> f64 {
+    let callers = if depth >= CALLERS { CALLERS } else { 1 };
+    let one = |caller: usize| {
+        let seed = seed * 64 + caller as u64;
+        move || read_alone(store, groups, size, depth / callers, seed)
+    };
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..callers).map(|caller| scope.spawn(one(caller))).collect();
+        running.into_iter().map(|caller| caller.join().expect("a caller's reads")).sum()
+    })
+}
+
+/// MiB/s of one caller.
+fn read_alone(store: &Store, groups: u64, size: u64, depth: usize, seed: u64) -> f64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ size ^ depth as u64;
     let mut place = || {
         state =
