@@ -18,8 +18,9 @@ pub struct Options {
     /// differ from the last time: the store grows, or forgets what lies past the
     /// new end. Journal and checkpoints come on top, about 0.1 %.
     pub capacity_bytes: u64,
-    /// Bytes of memory for what is on its way to the disk or came from it lately, 128
-    /// MiB by default. The index and 16 MiB of checksums come on top.
+    /// Bytes of memory for what is on its way to the disk or came from it lately, an
+    /// eighth of it (at least 1 MiB) for checksums; 128 MiB by default. The index comes
+    /// on top: 0.3 bytes a segment where groups are full, 20 where they hold one.
     pub memory_bytes: usize,
     /// A block device or a partition for the bytes, instead of a file in `dir`; all of
     /// it is the store's.

@@ -37,8 +37,8 @@ pub(super) fn run(at: &Conditions, record: &mut Record) -> Result<()> {
     );
     let most: u64 = if at.quick { 100_000 } else { 100_000_000 };
     record.condition(
-        "Memory is all that the process has more than before: the index, up to 16 MiB of \
-         checksums, 4 MiB of buffers and what the allocator keeps. Look-ups of 64 KiB (dense) or \
+        "Memory is all that the process has more than before: the index, 1 MiB of checksums, 3.5 \
+         MiB of buffers and what the allocator keeps. Look-ups of 64 KiB (dense) or \
          16 KiB (one segment a group) at random places, two million, median of three.",
     );
     let mut costs = Vec::new();

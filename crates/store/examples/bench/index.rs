@@ -30,7 +30,7 @@ pub(crate) fn all(out: &mut impl io::Write, most: u64) -> io::Result<()> {
 }
 
 /// Memory and look-up time of `segments` segments: 64 in each group, or one. The
-/// memory is all there is: up to 16 MiB of checksums and 4 MiB of buffers among it.
+/// memory is all there is: 1 MiB of checksums and 3.5 MiB of buffers among it.
 pub(crate) fn one(out: &mut impl io::Write, is_dense: bool, segments: u64) -> io::Result<()> {
     let before = resident_bytes()?;
     let mut store = None;

@@ -97,7 +97,7 @@ impl Store {
     /// whole is kept, and [`Recovery::dropped_records`] says that some was not.
     pub fn open(options: &Options) -> Result<(Self, Recovery), OpenError> {
         clusters(options.capacity_bytes)?;
-        let pool = FramePool::new(options.memory_bytes);
+        let pool = frames(options);
         let wanted = DiskOptions {
             engine: options.engine,
             direct: options.direct,
@@ -117,7 +117,7 @@ impl Store {
         options: &Options,
         tuning: Tuning,
     ) -> Result<(Self, Recovery), OpenError> {
-        Self::start(disk, FramePool::new(options.memory_bytes), options, tuning)
+        Self::start(disk, frames(options), options, tuning)
     }
 
     fn start(
@@ -135,7 +135,7 @@ impl Store {
             has_syncer: !options.sync_interval.is_zero(),
             pool,
             shards: std::array::from_fn(|_| Locked::default()),
-            marks: Marks::new(MARKS_BYTES),
+            marks: Marks::new((options.memory_bytes / MARKS_SHARE).max(MARKS_BYTES_MIN)),
             journal: Mutex::new(journal),
             index: Mutex::new(index),
             gathered_bytes: AtomicU64::new(0),
@@ -400,6 +400,11 @@ impl Locked {
     }
 }
 
+/// Frames of the memory that checksums leave.
+fn frames(options: &Options) -> FramePool {
+    FramePool::new(options.memory_bytes - options.memory_bytes / MARKS_SHARE)
+}
+
 /// Whole clusters in `capacity_bytes`.
 fn clusters(capacity_bytes: u64) -> Result<u32, OpenError> {
     let refused = OpenError::Capacity {
@@ -427,5 +432,7 @@ const SHARDS: usize = 64;
 /// Memory for gathered groups that there always is.
 const GATHERED_MEMORY_MIN: u64 = 8 << 20;
 
-/// Checksums kept in memory: those of 64 GiB.
-const MARKS_BYTES: usize = 16 << 20;
+/// The share of the memory that checksums have: of 128 MiB, those of 64 GiB.
+const MARKS_SHARE: usize = 8;
+/// What they have at least.
+const MARKS_BYTES_MIN: usize = 1 << 20;
