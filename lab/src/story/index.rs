@@ -62,7 +62,9 @@ pub(super) fn run(at: &Conditions, record: &mut Record) -> Result<()> {
             costs.push(cost);
         }
     }
-    draw(record, &costs, "memory", "bytes a segment, log10", |cost| cost.bytes.log10());
+    // In all, for a figure of logarithms has no place for less than one byte.
+    let in_all = |cost: &Cost| (cost.bytes * cost.segments).log10();
+    draw(record, &costs, "memory", "bytes in all, log10", in_all);
     draw(record, &costs, "look-up", "ns", |cost| cost.look_up_ns);
     let most = most as f64;
     for cost in costs.iter().filter(|cost| cost.segments >= most) {
