@@ -58,7 +58,7 @@ fn a_store_whose_extents_are_all_pinned_is_full() {
     put(&mut index, 1);
     put(&mut index, 2);
     let readers = [1, 2].map(|object| plan(&mut index, object, some()));
-    assert_eq!(claim(&mut index, 3), Claim::Full);
+    assert!(matches!(claim(&mut index, 3), Claim::Declined | Claim::Full), "no place");
     for plan in readers {
         index.unpin(plan.pins[0]);
     }
@@ -77,7 +77,7 @@ fn an_extent_is_not_used_again_before_its_drop_is_durable() {
     assert_eq!(claim(&mut index, 2), Claim::Reclaim);
     let mut frames = FrameWriter::new(FrameKind::Journal, 0, 0, 0);
     let batch = index.take_batch(&mut frames);
-    assert_eq!(claim(&mut index, 2), Claim::Full, "on its way is not durable");
+    assert!(matches!(claim(&mut index, 2), Claim::Declined | Claim::Full), "not durable yet");
     index.settle(batch);
     assert_eq!(ready(claim(&mut index, 2)).extent.slot, 0);
 }
@@ -238,7 +238,7 @@ fn space_in_pieces_is_space_and_is_made_whole_for_a_group() {
                 commit(&mut index);
                 ready(index.claim(id(object, 0), first()))
             }
-            Claim::Full => panic!("nobody is at anything"),
+            Claim::Declined | Claim::Full => panic!("nobody is at anything"),
         };
         assert!(index.note_written(&place, vec![(0, Written::Whole)], 1));
     }
@@ -255,7 +255,7 @@ fn space_in_pieces_is_space_and_is_made_whole_for_a_group() {
             match index.claim(id(20_000, group), Window::GROUP) {
                 Claim::Ready(place) => break place,
                 Claim::Reclaim => commit(&mut index),
-                Claim::Full => panic!("nobody is at anything"),
+                Claim::Declined | Claim::Full => panic!("nobody is at anything"),
             }
             tries += 1;
             assert!(tries <= 16, "a writer gives up then");

@@ -62,6 +62,11 @@ impl Worth {
         self.objects.remove(&key);
     }
 
+    /// Whether there is anything that could go at all.
+    pub(super) fn has_victim(&mut self) -> bool {
+        self.policy.victim(None).is_some()
+    }
+
     pub(super) fn admits(&mut self, id: GroupId, bytes: u64) -> bool {
         let unit = self.unit(id);
         self.policy.admits(unit, size(bytes))

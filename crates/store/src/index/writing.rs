@@ -14,6 +14,8 @@ pub(crate) enum Claim {
     Ready(Place),
     /// Extents wait for a commit; ask again after one.
     Reclaim,
+    /// Nowhere: nothing that could go is worth less.
+    Declined,
     /// Nowhere: what is held is pinned.
     Full,
 }
@@ -184,7 +186,13 @@ impl Index {
             let in_pieces = self.space.free_bytes() >= bytes;
             let enough = if in_pieces { bytes * EVICTED_AT_ONCE } else { bytes };
             while self.limbo_bytes < enough && self.evict(Some(id)) {}
-            if self.limbo.is_empty() { Claim::Full } else { Claim::Reclaim }
+            if !self.limbo.is_empty() {
+                Claim::Reclaim
+            } else if self.worth.has_victim() {
+                Claim::Declined
+            } else {
+                Claim::Full
+            }
         })
     }
 

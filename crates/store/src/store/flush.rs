@@ -54,7 +54,10 @@ impl Shared {
         if self.index().stats.degraded {
             return Err(WriteError::Degraded);
         }
-        let place = self.claim(id, gather.window)?;
+        let Some(place) = self.claim(id, gather.window)? else {
+            self.index().stats.declined_bytes += gather.filled.bytes();
+            return Ok(());
+        };
         let gather = match self.compose(&place, gather) {
             Ok(gather) => gather,
             Err(why) => {
@@ -94,12 +97,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Finds a place, with a commit where that makes one free.
-    fn claim(&self, id: GroupId, window: Window) -> Result<Place, WriteError> {
+    /// Finds a place, with a commit where that makes one free; `None` when the group is
+    /// not worth what would have to go for it.
+    fn claim(&self, id: GroupId, window: Window) -> Result<Option<Place>, WriteError> {
         for _ in 0..CLAIMS_MAX {
             let claim = self.index().claim(id, window);
             match claim {
-                Claim::Ready(place) => return Ok(place),
+                Claim::Ready(place) => return Ok(Some(place)),
+                Claim::Declined => return Ok(None),
                 Claim::Reclaim => self.commit_soon()?,
                 Claim::Full => break,
             }
